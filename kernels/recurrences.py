@@ -1,0 +1,97 @@
+"""One formula per estimator: the (a, b) of x[t] = a[t] * x[next] + b[t], and the outputs read off x.
+
+A formula is plain text over one step `s`, with operators and the `where`, `exp`, `log` and `product` of `ops`, where
+`product(k, x)` is k * x and reads x only where k is not 0. The same text is evaluated on whole arrays (`ops` is JAX's) and
+printed as a Triton function, for the forward pass and for its adjoint.
+
+A step has the operands by name (`s.reward`, `s.value`, `s.discount`, ...), and
+  w       the next value, 0 where it is not read,
+  end     the trace stops behind this step,
+  last    no step follows it,
+  stops   `end` or `last`,
+  after   the operands of the step that follows, 0 where not read (in a forward walk: `first`, no step came, and `before`),
+  given   tells by name whether an operand was passed.
+`ahead` is x of the step that was walked before.
+"""
+
+
+def state(ops, s, x, ahead):
+    return (x,)
+
+
+def linear(ops, s):
+    return s.coefficient, s.input
+
+
+def td_error(s):
+    return s.reward + s.discount * s.w - s.value
+
+
+def gae(ops, s):
+    return ops.where(s.end, 0.0, s.discount * s.lambda_), td_error(s)
+
+
+def gae_outputs(ops, s, x, ahead):
+    return x, x + s.value
+
+
+def clipped(ops, s, at, bound):
+    """min(bound, ratio) at a step, decided on the logarithm where that is what was given, so that nothing overflows."""
+    if not s.given(bound):
+        return ops.exp(at.log_rho) if s.given("log_rho") else at.rho
+    limit = getattr(s, bound)
+    if not s.given("log_rho"):
+        return ops.where(at.rho > limit, limit, at.rho)
+    over = at.log_rho > ops.log(limit)
+    return ops.where(over, limit, ops.exp(ops.where(over, 0.0, at.log_rho)))
+
+
+def vtrace(ops, s):
+    trace = s.lambda_ * clipped(ops, s, s, "clip_c")
+    return ops.where(s.end, 0.0, s.discount * trace), clipped(ops, s, s, "clip_rho") * td_error(s)
+
+
+def vtrace_outputs(ops, s, x, ahead):
+    carried = ops.product(ops.where(s.end, 0.0, s.discount * s.lambda_), ahead)
+    return s.value + x, clipped(ops, s, s, "clip_pg_rho") * (td_error(s) + carried)
+
+
+def off_policy_returns(ops, s):
+    return ops.where(s.stops, 0.0, s.discount * s.after.trace), s.reward + s.discount * s.w - s.q
+
+
+def off_policy_outputs(ops, s, x, ahead):
+    return (s.q + x,)
+
+
+def retrace(ops, s):
+    trace = s.after.lambda_ * clipped(ops, s, s.after, "clip_c")
+    return ops.where(s.stops, 0.0, s.discount * trace), s.reward + s.discount * s.w - s.q
+
+
+def retrace_outputs(ops, s, x, ahead):
+    following = ops.where(s.stops, s.w, s.after.q + ops.where(s.stops, 0.0, ahead))
+    return s.q + x, clipped(ops, s, s, "clip_rho") * (s.reward + s.discount * following - s.q)
+
+
+def lambda_returns(ops, s):
+    bootstrapped = ops.where(s.stops, s.w, ops.product(1.0 - s.lambda_, s.w))
+    return ops.where(s.stops, 0.0, s.discount * s.lambda_), s.reward + s.discount * bootstrapped
+
+
+def one_step_returns(ops, s):
+    return 0.0, s.reward + s.discount * s.w
+
+
+def discounted_returns(ops, s):
+    cut = ops.product(s.discount, ops.where(s.end, s.w, 0.0)) if s.given("next_value") else 0.0
+    return ops.where(s.end, 0.0, s.discount), s.reward + cut
+
+
+def eligibility_traces(ops, s):
+    decay = ops.where(s.first, 1.0, s.before.discount * s.before.lambda_)
+    return ops.where(s.end, 0.0, decay), s.input
+
+
+def episodic_prefix_sum(ops, s):
+    return ops.where(s.end, 0.0, 1.0), s.input

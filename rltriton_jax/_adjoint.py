@@ -1,0 +1,143 @@
+"""The adjoint of a walk: the mirrored walk that carries the cotangent of the state, derived from the walk's own formula."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ._walk import EDGE, LONG, STEP, SUM, Beside, Rows, Walk, select
+
+
+class Place(NamedTuple):
+    """The base walk at one step: the rows there, the rows of the step it walked before, the state there and before."""
+
+    rows: Rows
+    ahead: Rows
+    beside: Beside
+    x: Rows  # x.x, read when a formula asks
+    carry: Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Adjoint(Walk):
+    """Cotangents of the `wanted` operands of `base`, from those of its outputs that are `given`.
+
+    With y the cotangent of x, the recurrence is y[t] = (what the outputs at t read of x[t]) + (what the outputs of the
+    step before read of it) + a[before] * y[before]: affine, in the other direction, and every term of it follows from
+    `base.step` and `base.read` by `jax.vjp`. A value that a step did not read gets exactly 0.
+    """
+
+    base: Walk | None = None
+    wanted: tuple[str, ...] = ()
+    given: tuple[int, ...] = ()
+
+    mirrored = True
+
+    @classmethod
+    def of(cls, base: Walk, wanted: tuple[str, ...], given: tuple[int, ...], kept: tuple[str, ...]) -> Adjoint:
+        """`kept` names what the forward pass saved beside its operands: `x`, or `ahead_NAME`, NAME at the next live step."""
+        flags = tuple(name for name in kept if name.removeprefix("ahead_") in (*base.flags, "beside"))
+        return cls(
+            names=(*base.names, *kept, *(f"ct{i}" for i in given)),
+            reverse=not base.reverse,
+            flags=(*base.flags, *flags),
+            long=base.long,
+            fixed=base.fixed,
+            edges=(*base.edges, *((("x", base.init),) if base.init and "x" in kept else ())),
+            mask=base.mask,
+            mask_mode=base.mask_mode,
+            base=base,
+            wanted=wanted,
+            given=given,
+        )
+
+    @staticmethod
+    def may_keep(base: Walk) -> tuple[str, ...]:
+        """Everything an adjoint of `base` could ask the forward pass to keep."""
+        ahead = tuple(f"ahead_{name}" for name in base.names if name not in base.fixed) if base.skips else ()
+        return ("x", *ahead, *(("ahead_beside",) if base.skips else ()))
+
+    @property
+    def kinds(self):
+        def kind(name):
+            if name in self.base.fixed:
+                return EDGE if name in (self.base.init, *dict(self.base.edges).values()) else SUM
+            return LONG if name in self.base.long else STEP
+
+        return tuple(map(kind, self.wanted))
+
+    def _kept(self, rows, name):
+        return getattr(rows, name) if name in self.names else self._zero(rows)
+
+    def _zero(self, rows):
+        return jnp.zeros_like(getattr(rows, f"ct{self.given[0]}"))
+
+    def _at(self, now, far, beside) -> Place:
+        """The base walk at this step."""
+        x, carry = (Rows(lambda _, rows=rows: self._kept(rows, "x")) for rows in (now, far))
+        if not self.skips:
+            return Place(now, far, Beside(near=beside.far), x, carry)
+        ahead = Rows(lambda name: getattr(now, name) if name in self.fixed else self._kept(now, f"ahead_{name}"))
+        exists = self._kept(now, "ahead_beside")
+        return Place(now, ahead, Beside(near=exists if exists.dtype == bool else exists != 0), x, carry)
+
+    def _before(self, now, near, beside) -> Place:
+        """The base walk at the step we come from; past our end that was its first step, with nothing but an edge before it."""
+        x, carry = (Rows(lambda _, rows=rows: self._kept(rows, "x")) for rows in (near, now))
+        return Place(near, now, Beside(near=beside.here), x, carry)
+
+    def _local(self, place, x, carry, rows, ahead):
+        """(a, b, the given outputs) of the base at `place`; under skip it is live there."""
+        args = (rows, ahead, None, place.beside)
+        a, b = self.base.step(*args) if self.skips else self.base.coefficients(*args)
+        outs = self.base.read(x, carry, *args) if self.skips else self.base.outputs(x, carry, *args)
+        return a, b, tuple(outs[i] for i in self.given)
+
+    def _cotangents(self, place):
+        return tuple(getattr(place.rows, f"ct{i}") for i in self.given)
+
+    def _onto_states(self, place):
+        """What the outputs at `place` pass on to (x, carry). They are linear in both, so the point does not matter."""
+        zero = self._zero(place.rows)
+        _, pull = jax.vjp(lambda x, carry: self._local(place, x, carry, place.rows, place.ahead)[2], zero, zero)
+        return pull(self._cotangents(place))
+
+    def _onto_operands(self, place, y, rows: tuple[str, ...], ahead: tuple[str, ...]):
+        """Cotangents, by name, of the rows and of the ahead rows at `place`, where the state's cotangent is y."""
+        if not rows and not ahead:
+            return {}
+
+        def local(values):
+            replaced = [
+                Rows(lambda name, new=new, old=old: values[name] if name in new else getattr(old, name))
+                for new, old in ((rows, place.rows), (ahead, place.ahead))
+            ]
+            return self._local(place, place.x.x, place.carry.x, *replaced)
+
+        values = {name: getattr(place.rows if name in rows else place.ahead, name) for name in {*rows, *ahead}}
+        (a, b, _), pull = jax.vjp(local, values)
+        full = lambda like, ct: jnp.zeros_like(like) + ct if jnp.ndim(like) else ct  # noqa: E731
+        return pull((full(a, y * place.carry.x), full(b, y), self._cotangents(place)))[0]
+
+    def step(self, now, near, far, beside):
+        before = self._before(now, near, beside)
+        zero = self._zero(near)
+        a = self._local(before, zero, zero, near, now)[0]
+        b = select(beside.near, self._onto_states(before)[1], 0.0)
+        if beside.here:
+            b = b + self._onto_states(self._at(now, far, beside))[0]
+        return select(beside.near, a, 0.0), b
+
+    def read(self, x, carry, now, near, far, beside):
+        owner = {edge: name for name, edge in self.base.edges}
+        series = tuple(dict.fromkeys(owner.get(n, n) for n in self.wanted if n not in self.fixed or n in owner))
+        fixed = tuple(n for n, kind in zip(self.wanted, self.kinds, strict=True) if kind == SUM)
+        behind = self._onto_operands(self._before(now, near, beside), carry, (), series)
+        total = {name: select(beside.near, ct, 0.0) for name, ct in behind.items()}
+        if beside.here:
+            for name, ct in self._onto_operands(self._at(now, far, beside), x, (*series, *fixed), fixed).items():
+                total[name] = total[name] + ct if name in total else ct
+        return tuple(x if n == self.base.init else total.get(owner.get(n, n), 0.0) for n in self.wanted)

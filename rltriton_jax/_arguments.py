@@ -1,0 +1,284 @@
+"""Checks the arguments of the public functions, and turns them into the operands of a walk."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._backends import IMPLEMENTATIONS, step_arrays
+from ._solve import solve
+from ._walk import Formula, accumulator
+
+Array = jax.Array
+
+
+def _described(x) -> str:
+    return f"shape {tuple(x.shape)}"
+
+
+@dataclasses.dataclass
+class Call:
+    """One call of a public function: the arguments checked so far, as operands by name."""
+
+    function: str
+    data_name: str
+    shape: tuple[int, ...]
+    axis: int
+    operands: dict[str, Array] = dataclasses.field(default_factory=dict)
+    flags: list[str] = dataclasses.field(default_factory=list)
+    long: list[str] = dataclasses.field(default_factory=list)
+    fixed: list[str] = dataclasses.field(default_factory=list)
+    edges: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    carriers: list[Any] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def on(cls, function: str, data_name: str, data, time_axis: int, implementation) -> Call:
+        """A call whose arrays have the shape of `data`."""
+        if implementation is not None and implementation not in IMPLEMENTATIONS:
+            names = ", ".join(map(repr, IMPLEMENTATIONS))
+            raise ValueError(f"{function}: implementation must be None or one of {names}; got {implementation!r}")
+        data = cls._array(function, data_name, data)
+        if data.ndim == 0:
+            raise ValueError(f"{function}: {data_name} needs a time axis; got a scalar. Pass an array with one row per step")
+        if isinstance(time_axis, bool) or not isinstance(time_axis, int | np.integer):
+            raise TypeError(f"{function}: time_axis must be an int; got {time_axis!r}")
+        if not -data.ndim <= time_axis < data.ndim:
+            raise ValueError(
+                f"{function}: time_axis={time_axis} is outside of {data_name} with {_described(data)}; "
+                f"pass one of {-data.ndim} to {data.ndim - 1}"
+            )
+        return cls(function, data_name, tuple(data.shape), int(time_axis) % data.ndim)
+
+    @staticmethod
+    def _array(function, name, value) -> Array:
+        if value is None:
+            raise TypeError(f"{function}: {name} is required; got None")
+        try:
+            array = jnp.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{function}: {name} must be an array; got {type(value).__name__}") from error
+        if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool) or jnp.iscomplexobj(array):
+            raise TypeError(f"{function}: {name} must be real numbers or flags; got dtype {array.dtype}")
+        return array
+
+    def error(self, name: str, array, wanted: str) -> ValueError:
+        return ValueError(
+            f"{self.function}: {name} has {_described(array)}, but {self.data_name} has shape {self.shape} "
+            f"with time at axis {self.axis}; pass {wanted}"
+        )
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        return self.shape[: self.axis] + self.shape[self.axis + 1 :]
+
+    def _rows(self, n: int) -> tuple[int, ...]:
+        return (*self.shape[: self.axis], n, *self.shape[self.axis + 1 :])
+
+    @property
+    def longer(self) -> tuple[int, ...]:
+        return self._rows(self.shape[self.axis] + 1)
+
+    def number(self, name: str, value) -> Array:
+        """A numeric argument as an array; bool is refused, an integer is promoted by the walk."""
+        array = self._array(self.function, name, value)
+        if array.dtype == bool:
+            raise TypeError(f"{self.function}: {name} must be numbers; got dtype bool")
+        return array
+
+    def series(self, operand: str, name: str, value) -> Array:
+        """An argument with exactly the shape of the data."""
+        array = self.number(name, value)
+        if array.shape != self.shape:
+            raise self.error(name, array, f"shape {self.shape}")
+        self.operands[operand] = array
+        self.carriers.append(array)
+        return array
+
+    def spread(self, operand: str, name: str, value) -> None:
+        """A scalar, or an array like the data whose axes may be 1 and whose trailing axes may be missing."""
+        array = self.number(name, value)
+        if array.ndim == 0:
+            self._fix(operand, array.reshape((1,) * len(self.shape)))
+            return
+        full = array.reshape(array.shape + (1,) * (len(self.shape) - array.ndim))
+        fits = array.ndim > self.axis and all(n in (1, m) for n, m in zip(array.shape, self.shape, strict=False))
+        if array.ndim > len(self.shape) or not fits:
+            raise self.error(name, array, f"a scalar or shape {self.shape}, where axes may be 1 and trailing axes missing")
+        self.operands[operand] = full
+        if full.shape[self.axis] != self.shape[self.axis]:
+            self.fixed.append(operand)
+
+    def _fix(self, operand: str, array: Array) -> None:
+        self.operands[operand] = array
+        self.fixed.append(operand)
+
+    def scalar(self, operand: str, name: str, value) -> None:
+        """A number that holds for every step and column."""
+        array = self.number(name, value)
+        if array.ndim:
+            raise ValueError(f"{self.function}: {name} must be a scalar; got {_described(array)}")
+        self._fix(operand, array.reshape((1,) * len(self.shape)))
+
+    def at_edge(self, operand: str, name: str, value, of: str | None) -> None:
+        """A scalar or an array `[*batch]` that stands past the end of series `of`."""
+        array = self.number(name, value) if operand not in self.flags else self._array(self.function, name, value)
+        if array.ndim == 0:
+            array = array.reshape((1,) * len(self.shape))
+        elif array.shape == self.batch:
+            array = jnp.expand_dims(array, self.axis)
+        else:
+            raise self.error(name, array, f"a scalar or shape {self.batch}")
+        self._fix(operand, array)
+        if of is not None:
+            self.edges.append((of, operand))
+
+    def flag(self, operand: str, name: str, value, *, longer: bool = False) -> bool:
+        """Flags like the data, of which trailing axes may be missing; True if they have T + 1 rows, where `longer` allows it."""
+        array = self._array(self.function, name, value)
+        full = array.reshape(array.shape + (1,) * (len(self.shape) - array.ndim))
+        allowed = [self.shape, self.longer] if longer else [self.shape]
+        for shape in allowed:
+            if self.axis < array.ndim <= len(shape) and array.shape == shape[: array.ndim]:
+                self.operands[operand] = full
+                self.flags.append(operand)
+                if shape != self.shape:
+                    self.long.append(operand)
+                return shape != self.shape
+        wanted = " or ".join(f"shape {shape}" for shape in allowed)
+        raise self.error(name, array, f"{wanted}, or its leading axes")
+
+    def ends(self, terminated, truncated, episode_starts, next_episode_start, next_values, *, forward: bool = False) -> None:
+        """The flags that end episodes."""
+        if terminated is not None and episode_starts is not None:
+            raise ValueError(f"{self.function}: got both terminated and episode_starts; pass one of the two conventions")
+        if truncated is not None and episode_starts is not None:
+            raise ValueError(
+                f"{self.function}: truncated goes with terminated, since episode_starts does not tell a time limit from an end; "
+                "pass terminated and truncated"
+            )
+        if truncated is not None and next_values is None and not forward:
+            raise ValueError(
+                f"{self.function}: truncated needs next_values, the value of the true next state of each step; "
+                "values[t + 1] belongs to the next episode there"
+            )
+        if terminated is not None:
+            self.flag("terminated", "terminated", terminated)
+        if truncated is not None:
+            self.flag("truncated", "truncated", truncated)
+        if episode_starts is None:
+            if next_episode_start is not None:
+                raise ValueError(f"{self.function}: next_episode_start goes with episode_starts, which is None")
+            return
+        longer = self.flag("start", "episode_starts", episode_starts, longer=True)
+        if longer and next_episode_start is not None:
+            raise ValueError(f"{self.function}: episode_starts has T + 1 rows and next_episode_start is given; pass one of them")
+        if not longer and not forward:
+            if next_episode_start is None:
+                raise ValueError(
+                    f"{self.function}: episode_starts has T rows, so whether the last step ended its episode is unknown; "
+                    "pass next_episode_start, or T + 1 rows"
+                )
+            self.flags.append("next_start")
+            self.at_edge("next_start", "next_episode_start", next_episode_start, "start")
+
+    def ratios(self, log_rhos, rhos, **clips) -> None:
+        """Importance ratios, by themselves or as logarithms, and the bounds that clip them (None: not clipped)."""
+        if (log_rhos is None) == (rhos is None):
+            got = "neither" if rhos is None else "both"
+            raise ValueError(f"{self.function}: pass one of log_rhos and rhos; got {got}")
+        name, value = ("log_rhos", log_rhos) if rhos is None else ("rhos", rhos)
+        self.series(name[:-1], name, value)
+        self.carriers.pop()  # a ratio does not decide the type of the result
+        for clip, bound in clips.items():
+            if bound is not None:
+                self.scalar(clip, clip, bound)
+
+    def masks(self, mask, mask_mode) -> None:
+        if mask_mode not in ("skip", "reset"):
+            raise ValueError(f"{self.function}: mask_mode must be 'skip' or 'reset'; got {mask_mode!r}")
+        if mask is not None:
+            self.flag("mask", "mask", mask)
+
+    def values(self, values, bootstrap_value, next_values, *, optional: bool = False) -> None:
+        """The values of states: T + 1 rows, or T rows with what follows them."""
+        if next_values is not None:
+            if bootstrap_value is not None:
+                raise ValueError(
+                    f"{self.function}: next_values already says what follows the last step; drop bootstrap_value, or next_values"
+                )
+            self.series("next_value", "next_values", next_values)
+        if values is None:
+            if next_values is None or not optional:
+                wanted = "values or next_values" if optional else "values"
+                raise ValueError(f"{self.function}: pass {wanted}; got None")
+            return
+        array = self.number("values", values)
+        if array.shape == self.longer:
+            if bootstrap_value is not None or next_values is not None:
+                other = "bootstrap_value" if bootstrap_value is not None else "next_values"
+                raise ValueError(
+                    f"{self.function}: values has T + 1 rows, whose last is the bootstrap, and {other} is given; "
+                    f"pass the first T rows of values with {other}, or values alone"
+                )
+            self.operands["value"] = array
+            self.long.append("value")
+            self.carriers.append(array)
+            return
+        if array.shape != self.shape:
+            raise self.error("values", array, f"shape {self.longer}, or {self.shape} with bootstrap_value or next_values")
+        self.operands["value"] = array
+        self.carriers.append(array)
+        if next_values is None:
+            if bootstrap_value is None:
+                raise ValueError(
+                    f"{self.function}: values has T rows, so the value after the last step is unknown; pass bootstrap_value "
+                    "(0.0 if every column ends its episode there), next_values, or values with T + 1 rows"
+                )
+            self.at_edge("bootstrap", "bootstrap_value", bootstrap_value, "value")
+
+    def out_dtype(self):
+        """The promotion of the floating arrays that carry values."""
+        floating = [x.dtype for x in self.carriers if jnp.issubdtype(x.dtype, jnp.floating)]
+        with jax.numpy_dtype_promotion("standard"):
+            out = floating[0] if floating else jnp.zeros((), float).dtype
+            for dtype in floating[1:]:
+                out = jnp.promote_types(out, dtype)
+        return jnp.dtype(out)
+
+    def _walk(self, kind: type[Formula], mask_mode: str, **config) -> Formula:
+        masked = "mask" in self.operands
+        return kind(
+            names=tuple(self.operands),
+            flags=tuple(self.flags),
+            long=tuple(self.long),
+            fixed=tuple(self.fixed),
+            edges=tuple(self.edges),
+            mask="mask" if masked else None,
+            mask_mode=mask_mode if masked else "skip",
+            **config,
+        )
+
+    def _typed(self):
+        """The operands; Python numbers take the type to compute in."""
+        wide = jnp.float64 if self.out_dtype() == jnp.float64 else jnp.float32
+        return tuple(x.astype(wide) if jax.typeof(x).weak_type else x for x in self.operands.values())
+
+    def run(
+        self, kind: type[Formula], implementation, recurrence, readout, mask_mode="skip", *, outs=1, wide=False, **config
+    ) -> list[Array]:
+        """The outputs of a walk of class `kind` over the operands, in the type to compute in if `wide`."""
+        dtype, operands = self.out_dtype(), self._typed()
+        walk = self._walk(kind, mask_mode, recurrence=recurrence, readout=readout, outs=outs, **config)
+        if wide:
+            dtype = accumulator(walk, [x.dtype for x in operands])
+        if 0 in self.shape:
+            return [jnp.zeros(self.shape, dtype)] * outs
+        return solve(walk, self.axis, (dtype,) * outs, implementation, operands)
+
+    def coefficients(self, kind: type[Formula], recurrence: str) -> tuple[Array, Array]:
+        """The (a, b) of every step, as arrays."""
+        return step_arrays(self._walk(kind, "skip", recurrence=recurrence), self._typed(), self.axis)

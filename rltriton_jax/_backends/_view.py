@@ -1,0 +1,68 @@
+"""One shape view: a walk's operands as columns of time, by strides alone, so that no layout costs a transpose or a copy."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from .._walk import Walk, batch_shape, out_shape
+
+
+class View(NamedTuple):
+    """`dims` are the axes of the columns, the last varying fastest. Strides are in elements, 0 along a broadcast axis."""
+
+    length: int
+    dims: tuple[int, ...]
+    in_time: tuple[int, ...]
+    in_columns: tuple[tuple[int, ...], ...]
+    out_time: tuple[int, ...]
+    out_columns: tuple[tuple[int, ...], ...]
+    time_is_last: bool
+    big: bool
+
+    @property
+    def columns(self) -> int:
+        return math.prod(self.dims)
+
+
+def _strides(shape, full, axis):
+    """Row-major strides of an array of `shape`, read as one of shape `full`."""
+    strides, step = [], 1
+    for i in reversed(range(len(shape))):
+        strides.append(0 if i != axis and shape[i] == 1 and full[i] != 1 else step)
+        step *= shape[i]
+    return strides[::-1]
+
+
+def view(walk: Walk, shapes, axis: int) -> View:
+    """The view of operands of `shapes`, with time at `axis`."""
+    full = batch_shape(walk, shapes, axis)
+    outs = [out_shape(kind, full, axis) for kind in walk.all_kinds]
+    strides = [_strides(shape, full, axis) for shape in (*shapes, *outs)]
+    time = [0 if name in walk.fixed else s[axis] for name, s in zip(walk.names, strides)]  # outs follow, hence not strict
+    time += [s[axis] for s in strides[len(shapes) :]]
+    dims: list[int] = []
+    columns: list[list[int]] = [[] for _ in strides]
+    for i in (j for j in range(len(full)) if j != axis and full[j] != 1):
+        crosses = i > axis and all(full[j] == 1 for j in range(axis + 1, i))  # the first axis inside of time
+        if dims and not crosses and all(c[-1] == s[i] * full[i] for c, s in zip(columns, strides, strict=True)):
+            dims[-1] *= full[i]
+            for c, s in zip(columns, strides, strict=True):
+                c[-1] = s[i]
+        else:
+            dims.append(full[i])
+            for c, s in zip(columns, strides, strict=True):
+                c.append(s[i])
+    if not dims:
+        dims, columns = [1], [[0] for _ in strides]
+    n = len(shapes)
+    return View(
+        length=full[axis],
+        dims=tuple(dims),
+        in_time=tuple(time[:n]),
+        in_columns=tuple(map(tuple, columns[:n])),
+        out_time=tuple(time[n:]),
+        out_columns=tuple(map(tuple, columns[n:])),
+        time_is_last=all(size == 1 for size in full[axis + 1 :]),
+        big=max(math.prod(shape) for shape in (*shapes, *outs)) >= 2**31,
+    )

@@ -1,0 +1,96 @@
+"""Where episodes end: the one home of the rules that turn flags, masks and zero discounts into what a step may read."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ._walk import Formula, Rows, both, either, negate, select
+
+
+@dataclasses.dataclass(frozen=True)
+class _Episodic(Formula):
+    """A formula whose step is the operands' rows, and what `_rules` derives of them."""
+
+    def at(self, now, near, beside):
+        rules = self._rules(now, near, beside)
+        return Rows(lambda name: rules[name]() if name in rules else getattr(now, name))
+
+    def _rules(self, now, near, beside) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _given(self, name: str) -> bool:
+        return name in self.names
+
+    def _flag(self, rows, name):
+        return getattr(rows, name) if self._given(name) else False
+
+    def _zero_discount(self, rows):
+        """A discount per step that is 0 cuts; one for all time does not, so that its derivative stays right."""
+        return rows.discount == 0 if self._given("discount") and "discount" not in self.fixed else False
+
+    def _masked_neighbour(self, near, beside):
+        """Masks reset, and the neighbour is masked."""
+        return both(beside.near, negate(near.mask)) if self.mask and not self.skips else False
+
+    def _guarded(self, rows, hidden):
+        """`rows`, 0 where they are hidden: what is not read must not reach a product."""
+
+        def row(name):
+            if name in self.fixed or name in self.flags:
+                return getattr(rows, name)
+            return select(hidden(), 0.0, getattr(rows, name))
+
+        return Rows(row)
+
+
+@dataclasses.dataclass(frozen=True)
+class Backward(_Episodic):
+    """x[t] from x[t + 1]: the trace stops behind a terminated or truncated step; a terminated one has no next value."""
+
+    reverse: bool = True
+
+    def _rules(self, now, near, beside):
+        def cut():
+            return self._masked_neighbour(near, beside)
+
+        def gone():
+            no_value = False if self._given("next_value") else cut()
+            return either(self._flag(now, "terminated"), self._flag(near, "start"), self._zero_discount(now), no_value)
+
+        def end():
+            return either(gone(), self._flag(now, "truncated"), cut())
+
+        def stops():
+            return either(end(), negate(beside.near))
+
+        def w():
+            return select(gone(), 0.0, now.next_value if self._given("next_value") else near.value)
+
+        return {
+            "w": w,
+            "end": end,
+            "last": lambda: negate(beside.near),
+            "stops": stops,
+            "after": lambda: self._guarded(near, stops),
+            "given": lambda: self._given,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Forward(_Episodic):
+    """x[t] from x[t - 1]: an end behind t - 1, or a start at t, drops what came before."""
+
+    reverse: bool = False
+
+    def _rules(self, now, near, beside):
+        def end():
+            ended = either(self._flag(near, "terminated"), self._flag(near, "truncated"), self._zero_discount(near))
+            return either(self._flag(now, "start"), both(beside.near, ended), self._masked_neighbour(near, beside))
+
+        return {
+            "end": end,
+            "first": lambda: negate(beside.near),
+            "before": lambda: self._guarded(near, lambda: either(end(), negate(beside.near))),
+            "given": lambda: self._given,
+        }

@@ -1,0 +1,211 @@
+"""What a scan computes: a walk over time, the affine step it takes, and what it reads out on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .kernels import recurrences
+
+STEP, LONG, SUM, EDGE = "step", "long", "sum", "edge"  # an output per step, per step and edge, summed over time, at the edge
+
+
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """Which neighbours of a step exist: `near` was walked before it, `far` comes after it. `here` is False past the end."""
+
+    near: Any = True
+    far: Any = True
+    here: bool = True
+
+
+def select(condition, x, y):
+    """`where`, decided at trace time when the condition is a Python bool."""
+    if isinstance(condition, bool):
+        return x if condition else y
+    return jnp.where(condition, x, y)
+
+
+def either(*flags):
+    """The flags or'ed; False entries vanish, so that a walk without flags computes nothing."""
+    if any(flag is True for flag in flags):
+        return True
+    out = False
+    for flag in flags:
+        if flag is not False:
+            out = flag if out is False else out | flag
+    return out
+
+
+def both(x, y):
+    """x and y, decided at trace time where one is a Python bool."""
+    if isinstance(x, bool) or isinstance(y, bool):
+        return (y if x else False) if isinstance(x, bool) else (x if y else False)
+    return x & y
+
+
+def negate(flag):
+    return (not flag) if isinstance(flag, bool) else ~flag
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    """The static half of a scan. Its operands are arrays of equal rank with axes of full size or 1.
+
+    An operand has one row a step, or T + 1 rows (`long`: the last row stands past the end), or one row for all time
+    (`fixed`). `edges` names the fixed operand that stands past the end of a series. Subclasses define `step`, `read`
+    and `kinds`.
+    """
+
+    names: tuple[str, ...]
+    reverse: bool
+    flags: tuple[str, ...] = ()
+    long: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+    edges: tuple[tuple[str, str], ...] = ()
+    init: str | None = None
+    mask: str | None = None  # None, or "mask"
+    mask_mode: str = "skip"
+    saved: tuple[str, ...] = ()
+
+    mirrored = False  # a mirrored walk (an adjoint) has its edge past its own end, and visits it
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each output."""
+        raise NotImplementedError
+
+    def step(self, now, near, far, beside):
+        """(a, b) of x = a * carry + b at a live step."""
+        raise NotImplementedError
+
+    def read(self, x, carry, now, near, far, beside):
+        """The outputs at a live step."""
+        raise NotImplementedError
+
+    @property
+    def skips(self) -> bool:
+        return self.mask is not None and self.mask_mode == "skip"
+
+    def _live(self, now):
+        """The rows of a step, 0 where it is masked: nothing of it may reach a product."""
+        if self.mask is None:
+            return now
+        kept = (*self.fixed, *self.flags)
+        return Rows(lambda name: getattr(now, name) if name in kept else select(now.mask, getattr(now, name), 0.0))
+
+    def coefficients(self, now, near, far, beside):
+        """`step`, with the masked steps passed over (skip) or cut (reset)."""
+        if self.mask is None or not beside.here:
+            return self.step(now, near, far, beside)
+        a, b = self.step(self._live(now), near, far, beside)
+        return select(now.mask, a, 1.0 if self.skips else 0.0), select(now.mask, b, 0.0)
+
+    def outputs(self, x, carry, now, near, far, beside):
+        """`read`, 0 at masked steps; then what the adjoint asked to have saved: the state, or a next live step's operand."""
+        if self.mask is None or not beside.here:
+            outs = tuple(self.read(x, carry, now, near, far, beside))
+        else:
+            outs = tuple(select(now.mask, out, 0.0) for out in self.read(x, carry, self._live(now), near, far, beside))
+        extra = []
+        for name in self.saved:
+            source = name.removeprefix("ahead_")
+            value = x if name == "x" else beside.near if source == "beside" else getattr(near, source)
+            extra.append(jnp.where(value, 1.0, 0.0) if source in (*self.flags, "beside") else value)
+        return (*outs, *extra)
+
+    def saving(self, names: tuple[str, ...]) -> Walk:
+        """This walk, which also hands out the state (`x`) and what the next live step holds (`ahead_NAME`)."""
+        return dataclasses.replace(self, saved=names)
+
+    @property
+    def all_kinds(self) -> tuple[str, ...]:
+        return (*self.kinds, *(STEP for _ in self.saved))
+
+    def edge_of(self, name: str) -> str | None:
+        return dict(self.edges).get(name)
+
+
+@jax.custom_jvp
+def product(k, x):
+    """k * x, reading x only where k is not 0. By k it has the derivative x all the same."""
+    return jnp.where(k == 0, 0.0, k * x)
+
+
+@product.defjvp
+def _product_jvp(primals, tangents):
+    (k, x), (dk, dx) = primals, tangents
+    return product(k, x), dk * x + jnp.where(k == 0, 0.0, k * dx)
+
+
+OPS = SimpleNamespace(where=jnp.where, exp=jnp.exp, log=jnp.log, product=product)
+
+
+@dataclasses.dataclass(frozen=True)
+class Formula(Walk):
+    """A walk given by formulas of `kernels.recurrences`: `recurrence` and `readout` name functions there."""
+
+    recurrence: str = "linear"
+    readout: str = "state"
+    outs: int = 1
+    state_out: int | None = None  # the output that is x itself
+
+    @property
+    def kinds(self):
+        return (STEP,) * self.outs
+
+    def at(self, now, near, beside):
+        """The step that the formulas read."""
+        return now
+
+    def step(self, now, near, far, beside):
+        return getattr(recurrences, self.recurrence)(OPS, self.at(now, near, beside))
+
+    def read(self, x, carry, now, near, far, beside):
+        return getattr(recurrences, self.readout)(OPS, self.at(now, near, beside), x, carry)
+
+
+LINEAR = {
+    reverse: Formula(("coefficient", "input", "init"), reverse, fixed=("init",), init="init", state_out=0)
+    for reverse in (False, True)
+}
+
+
+def batch_shape(walk: Walk, shapes: Sequence[Sequence[int]], axis: int) -> tuple[int, ...]:
+    """The full shape of one series: every operand's axes broadcast, T rows of time."""
+    time = None
+    for name, shape in zip(walk.names, shapes, strict=True):
+        if name not in walk.fixed:
+            time = shape[axis] - (name in walk.long)
+    full = [max(sizes, default=1) if 0 not in sizes else 0 for sizes in map(set, zip(*shapes, strict=True))]
+    full[axis] = time
+    return tuple(full)
+
+
+def out_shape(kind: str, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    rows = {STEP: shape[axis], LONG: shape[axis] + 1, SUM: 1, EDGE: 1}[kind]
+    return (*shape[:axis], rows, *shape[axis + 1 :])
+
+
+def accumulator(walk: Walk, dtypes: Sequence[Any]):
+    """float64 if a float operand is, else float32."""
+    wide = any(d == jnp.float64 for name, d in zip(walk.names, dtypes, strict=True) if name not in walk.flags)
+    return jnp.dtype(jnp.float64) if wide else jnp.dtype(jnp.float32)
+
+
+class Rows:
+    """The operands of one row, each computed when a formula first asks for it."""
+
+    def __init__(self, row: Callable[[str], Any]):
+        self.__dict__["_row"] = row
+
+    def __getattr__(self, name: str) -> jax.Array:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = self.__dict__[name] = self._row(name)
+        return value

@@ -1,0 +1,43 @@
+"""Sliding windows over a linear recurrence, by four scans whatever the length of the window."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from ._backends import affine
+from ._solve import linear
+
+
+def windowed(a, b, ends, n: int, axis: int, implementation):
+    """y[t] = f[t](f[t+1](... f[t+n-1](ends[t+n]))), f[t](x) = a[t] x + b[t]; the a of the last row must be 0.
+
+    Time is cut into blocks of n. A window is the rest of its first block, then the beginning of the next: two composed
+    maps, each from scans that stop at the edges of blocks.
+    """
+    length = a.shape[axis]
+    t = jnp.expand_dims(jnp.arange(length), [i for i in range(a.ndim) if i != axis])
+    first, last = t % n == 0, t % n == n - 1
+
+    def scan(coefficients, inputs, reverse):
+        zero = jnp.zeros((*a.shape[:axis], 1, *a.shape[axis + 1 :]), a.dtype)
+        return linear(coefficients, inputs, zero, axis, reverse, implementation)
+
+    def later(x, by):
+        """x at t + by; past the end the last row, behind which nothing is read."""
+        last_row = jax.lax.slice_in_dim(x, length - 1, length, axis=axis)
+        past = jnp.broadcast_to(last_row, (*x.shape[:axis], by, *x.shape[axis + 1 :]))
+        return jnp.concatenate([jax.lax.slice_in_dim(x, by, length, axis=axis), past], axis)
+
+    one, none = jnp.ones_like(a), jnp.zeros_like(a)
+    rest_b = scan(jnp.where(last, 0, a), b, True)
+    rest_a = scan(jnp.where(last, 0, a), jnp.where(last, a, 0), True)
+    # before step t of its block, the product of the block's coefficients; then the sum of what they weigh
+    upto = scan(jnp.where(first, 0, jnp.roll(a, 1, axis)), jnp.where(first, one, none), False)
+    weighed = jnp.where(upto == 0, 0, upto * b)
+    begin_b = scan(jnp.where(first, none, one), weighed, False)
+    begin_a = jnp.where(upto == 0, 0, upto * a)
+    # a window from t ends with step t + n - 1; where t begins a block it is that block alone
+    following = affine(later(begin_a, n - 1), later(ends, n), later(begin_b, n - 1))
+    alone = affine(rest_a, later(ends, n), rest_b)
+    return jnp.where(first, alone, affine(rest_a, following, rest_b))

@@ -1,0 +1,175 @@
+"""Segment work with static shapes: ids by sorting, reductions from rows to rows, and two-pass moments."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from ._checks import read_flags, read_ids
+
+
+class Reductions(NamedTuple):
+    """Each takes one value a row and gives every row the result of its own group (of all rows, of its block)."""
+
+    sum: Callable[[jax.Array], jax.Array]
+    max: Callable[[jax.Array], jax.Array]
+    min: Callable[[jax.Array], jax.Array]
+
+
+def over_all() -> Reductions:
+    return Reductions(jnp.sum, lambda x: jnp.max(x, initial=-jnp.inf), lambda x: jnp.min(x, initial=jnp.inf))
+
+
+def over_blocks(size: int) -> Reductions:
+    """Groups of `size` rows that follow each other."""
+
+    def spread(reduce: Callable[..., jax.Array]) -> Callable[[jax.Array], jax.Array]:
+        def rows(x: jax.Array) -> jax.Array:
+            blocks = x.reshape(-1, size)
+            return jnp.broadcast_to(reduce(blocks, axis=1, keepdims=True), blocks.shape).reshape(x.shape)
+
+        return rows
+
+    return Reductions(spread(jnp.sum), spread(jnp.max), spread(jnp.min))
+
+
+def over_ids(ids: jax.Array) -> Reductions:
+    """Groups by ids from `prefix_ids`: 0 to rows - 1, or `rows` for a row of no group (it reads 0)."""
+    rows = ids.shape[0]
+
+    def spread(reduce: Callable[..., jax.Array]) -> Callable[[jax.Array], jax.Array]:
+        return lambda x: reduce(x, ids, num_segments=rows).at[ids].get(mode="fill", fill_value=0)
+
+    return Reductions(spread(jax.ops.segment_sum), spread(jax.ops.segment_max), spread(jax.ops.segment_min))
+
+
+@jax.jit
+def prefix_ids(keys: Sequence[jax.Array], live: jax.Array) -> tuple[list[jax.Array], jax.Array]:
+    """Ids 0, 1, ... for every prefix of `keys` (rows with equal keys share an id), from one sort.
+
+    `keys` and `live` are of one shape and are raveled to rows. Returns the ids of each prefix, int32 `[rows]` with
+    `rows` at dead rows, and a bool `[rows]` that marks the earliest live row of each set of rows in which all keys
+    agree.
+    """
+    rows = live.size
+    row = lax.iota(jnp.int32, rows)
+    raveled = (x.reshape(-1) for x in (~live, *keys))
+    dead, *ordered, order = lax.sort((*raveled, row), num_keys=1 + len(keys), is_stable=True)
+    new = jnp.zeros((rows,), bool)
+    ids = []
+    for key in ordered:
+        new = new | jnp.concatenate([jnp.zeros((min(rows, 1),), bool), key[1:] != key[:-1]])
+        ranks = jnp.where(dead, rows, jnp.cumsum(new.astype(jnp.int32), dtype=jnp.int32))
+        ids.append(jnp.zeros((rows,), jnp.int32).at[order].set(ranks, unique_indices=True))
+    first = (new | (row == 0)) & ~dead
+    return ids, jnp.zeros((rows,), bool).at[order].set(first, unique_indices=True)
+
+
+class Moments(NamedTuple):
+    """What a row knows of its group: number of live members, whether they are all equal, mean and spread (max - min).
+
+    `above_low` is the row's x - min and `deviation` its x - mean, both 0 at dead rows.
+    """
+
+    members: jax.Array
+    flat: jax.Array
+    mean: jax.Array
+    above_low: jax.Array
+    deviation: jax.Array
+    spread: jax.Array
+    scaled_m2: jax.Array
+
+    def std(self, ddof: int) -> jax.Array:
+        """Standard deviation; 0 for a flat group."""
+        degrees = jnp.maximum(self.members - ddof, 1)
+        return jnp.where(self.flat, 0, self.spread * jnp.sqrt(self.scaled_m2 / degrees))
+
+
+def moments(x: jax.Array, live: jax.Array, over: Reductions) -> Moments:
+    """Two passes over live rows, counted from the least member: equal members deviate by exactly 0.
+
+    Squares are taken of deviations over the spread (max - min), so that they neither overflow nor vanish.
+    """
+    count = over.sum(live.astype(jnp.int32)).astype(x.dtype)
+    fixed = lax.stop_gradient(x)
+    high = over.max(jnp.where(live, fixed, -jnp.inf))
+    low = over.min(jnp.where(live, fixed, jnp.inf))
+    flat = ~(high > low)
+    low = jnp.where(count > 0, low, 0)
+    above_low = jnp.where(live, x - low, 0)
+    mean_above = over.sum(above_low) / jnp.maximum(count, 1)
+    deviation = jnp.where(live, above_low - mean_above, 0)
+    spread = jnp.where(flat, 1, high - low)
+    scaled_m2 = jnp.where(flat, 1, over.sum(jnp.square(deviation / spread)))
+    return Moments(count, flat, low + mean_above, above_low, deviation, spread, scaled_m2)
+
+
+def segment_ends(segment_ids: ArrayLike, mask: ArrayLike | None = None) -> jax.Array:
+    """Marks the last live token of each sequence in a packed row: the `terminated` of the core functions.
+
+    A token is an end when the next live token of its row has another segment id, or when there is none. Only live
+    tokens are marked, so an end is not lost when the core functions skip the masked tokens around a border.
+
+    Args:
+        segment_ids: integers `[..., tokens]`, -1 for padding.
+        mask: `[..., tokens]`, nonzero for tokens the policy produced; None for all but padding.
+
+    Returns:
+        bool `[..., tokens]`.
+
+    Raises:
+        TypeError: `segment_ids` is not of integers.
+        ValueError: an id below -1, or a `mask` of another shape.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> segment_ends(jnp.array([7, 7, 7, 9, 9, -1]), jnp.array([1, 1, 0, 0, 1, 0])).astype(int).tolist()
+        [0, 1, 0, 0, 1, 0]
+    """
+    return _ends("segment_ends", segment_ids, mask)
+
+
+def segment_starts(segment_ids: ArrayLike, mask: ArrayLike | None = None) -> jax.Array:
+    """Marks where sequences start in a packed row: the `episode_starts` of the core functions, with its last entry.
+
+    Entry t + 1 is true when token t is the last live token of its sequence (see `segment_ends`), entry 0 always.
+    Without mask and padding that is `segment_ids[t] != segment_ids[t - 1]`. With a mask the start stands right behind
+    the last live token of the sequence before, where the core functions look for it.
+
+    Args:
+        segment_ids: integers `[..., tokens]`, -1 for padding.
+        mask: `[..., tokens]`, nonzero for tokens the policy produced; None for all but padding.
+
+    Returns:
+        bool `[..., tokens + 1]`.
+
+    Raises:
+        TypeError: `segment_ids` is not of integers.
+        ValueError: an id below -1, or a `mask` of another shape.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> segment_starts(jnp.array([7, 7, 7, 9, 9])).astype(int).tolist()
+        [1, 0, 0, 1, 0, 1]
+    """
+    ends = _ends("segment_starts", segment_ids, mask)
+    return jnp.concatenate([jnp.ones((*ends.shape[:-1], 1), bool), ends], axis=-1)
+
+
+def _ends(function: str, segment_ids: ArrayLike, mask: ArrayLike | None) -> jax.Array:
+    ids = read_ids(function, "segment_ids", segment_ids, None, "")
+    if not ids.ndim:
+        raise ValueError(f"{function}: segment_ids has shape (); pass an array of shape [..., tokens]")
+    live = read_flags(function, "mask", mask, ids.shape, "the shape of segment_ids") & (ids >= 0)
+    tokens = ids.shape[-1]
+    if not tokens:
+        return live
+    position = lax.broadcasted_iota(jnp.int32, ids.shape, ids.ndim - 1)
+    at_or_after = lax.cummin(jnp.where(live, position, tokens), axis=ids.ndim - 1, reverse=True)
+    none_left = jnp.full((*ids.shape[:-1], 1), tokens, jnp.int32)
+    after = jnp.concatenate([at_or_after[..., 1:], none_left], axis=-1)
+    next_ids = jnp.take_along_axis(ids, jnp.minimum(after, tokens - 1), axis=-1)
+    return live & ((after == tokens) | (next_ids != ids))
