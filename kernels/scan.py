@@ -106,8 +106,21 @@ def pack(xs, START: tl.constexpr, STEP: tl.constexpr, R: tl.constexpr):
 
 
 @triton.jit
-def series(ptr, base, first, t0, cm, T: tl.constexpr, STRIDE: tl.constexpr, R: tl.constexpr, ROWS: tl.constexpr,
-           REVERSE: tl.constexpr, EVEN: tl.constexpr, FLAG: tl.constexpr, ACC: tl.constexpr):
+def series(
+    ptr,
+    base,
+    first,
+    t0,
+    cm,
+    T: tl.constexpr,
+    STRIDE: tl.constexpr,
+    R: tl.constexpr,
+    ROWS: tl.constexpr,
+    REVERSE: tl.constexpr,
+    EVEN: tl.constexpr,
+    FLAG: tl.constexpr,
+    ACC: tl.constexpr,
+):
     """The R tiles of one operand in walking order; `first` is the time of a run's first step, `t0` its earliest."""
     out = ()
     if ROWS:
@@ -138,13 +151,39 @@ def series(ptr, base, first, t0, cm, T: tl.constexpr, STRIDE: tl.constexpr, R: t
 
 
 @triton.jit
-def walk(ins, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_STEP: tl.constexpr, PAST_READ: tl.constexpr,
-         NOW: tl.constexpr, NEAR: tl.constexpr, FAR: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr,
-         EDGE: tl.constexpr, STRIDE: tl.constexpr, COLUMN: tl.constexpr, OUT_KIND: tl.constexpr,
-         OUT_STRIDE: tl.constexpr, OUT_COLUMN: tl.constexpr, DIMS: tl.constexpr, COLUMNS: tl.constexpr,
-         T: tl.constexpr, INIT: tl.constexpr, MASK: tl.constexpr, REVERSE: tl.constexpr, MIRRORED: tl.constexpr,
-         ROWS: tl.constexpr, W: tl.constexpr, R: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr,
-         BIG: tl.constexpr, ACC: tl.constexpr):
+def walk(
+    ins,
+    outs,
+    STEP: tl.constexpr,
+    READ: tl.constexpr,
+    PAST_STEP: tl.constexpr,
+    PAST_READ: tl.constexpr,
+    NOW: tl.constexpr,
+    NEAR: tl.constexpr,
+    FAR: tl.constexpr,
+    FLAG: tl.constexpr,
+    FIXED: tl.constexpr,
+    EDGE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    COLUMN: tl.constexpr,
+    OUT_KIND: tl.constexpr,
+    OUT_STRIDE: tl.constexpr,
+    OUT_COLUMN: tl.constexpr,
+    DIMS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    T: tl.constexpr,
+    INIT: tl.constexpr,
+    MASK: tl.constexpr,
+    REVERSE: tl.constexpr,
+    MIRRORED: tl.constexpr,
+    ROWS: tl.constexpr,
+    W: tl.constexpr,
+    R: tl.constexpr,
+    COLS: tl.constexpr,
+    EVEN: tl.constexpr,
+    BIG: tl.constexpr,
+    ACC: tl.constexpr,
+):
     K: tl.constexpr = len(NOW)
     AXIS: tl.constexpr = 1 if ROWS else 0
     CHUNK: tl.constexpr = W * R
@@ -216,14 +255,16 @@ def walk(ins, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_STEP: tl.conste
         s0 = (c * CHUNK + w * R).to(INDEX)
         if REVERSE:
             first = top - s0
-            t0 = first - (R - 1)
+            t0 = (top + 1 - R) - s0
         else:
             first = s0
             t0 = s0
         now = ()
         for k in tl.static_range(K):
             if not FIXED[k] and (NOW[k] or NEAR[k]):
-                now = now + (series(ins[k], base[k], first, t0, cm, T, STRIDE[k], R, ROWS, REVERSE, EVEN, FLAG[k], ACC),)
+                now = now + (
+                    series(ins[k], base[k], first, t0, cm, T, STRIDE[k], R, ROWS, REVERSE, EVEN, FLAG[k], ACC),
+                )
             else:
                 now = now + ((fixed[k],),)
 
@@ -252,9 +293,13 @@ def walk(ins, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_STEP: tl.conste
             if FIXED[k] or not NEAR[k]:
                 near = near + (fixed[k],)
             elif EDGE[k] == -2 and MASK < 0 and not MIRRORED:
-                near = near + (fetch(ins[k] + (base[k] + t_near * STRIDE[k]), cm & (t_near >= 0) & (t_near <= T), FLAG[k], ACC),)
+                near = near + (
+                    fetch(ins[k] + (base[k] + t_near * STRIDE[k]), cm & (t_near >= 0) & (t_near <= T), FLAG[k], ACC),
+                )
             else:
-                x = fetch(ins[k] + (base[k] + t_near * STRIDE[k]), has_near & cm & (t_near >= 0) & (t_near < T), FLAG[k], ACC)
+                x = fetch(
+                    ins[k] + (base[k] + t_near * STRIDE[k]), has_near & cm & (t_near >= 0) & (t_near < T), FLAG[k], ACC
+                )
                 if MIRRORED:
                     near = near + (x,)
                 else:
@@ -402,7 +447,9 @@ def walk(ins, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_STEP: tl.conste
             if FIXED[k]:
                 near = near + (fixed[k],)
             else:
-                near = near + (fetch(ins[k] + (base[k] + t_near * STRIDE[k]), has_near & cm & (t_near >= 0), FLAG[k], ACC),)
+                near = near + (
+                    fetch(ins[k] + (base[k] + t_near * STRIDE[k]), has_near & cm & (t_near >= 0), FLAG[k], ACC),
+                )
         a, b = PAST_STEP(edge, near, edge, has_near, has_near)
         x = affine(one_step + a, carry, one_step + b)
         results = PAST_READ(x, carry, edge, near, edge, has_near, has_near)

@@ -1,4 +1,4 @@
-"""The adjoint of a walk: the mirrored walk that carries the cotangent of the state, derived from the walk's own formula."""
+"""The adjoint of a walk: the mirrored walk that carries the cotangent of the state, derived from the walk's formula."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ class Adjoint(Walk):
     `base.step` and `base.read` by `jax.vjp`. A value that a step did not read gets exactly 0.
     """
 
-    base: Walk | None = None
-    wanted: tuple[str, ...] = ()
-    given: tuple[int, ...] = ()
+    _: dataclasses.KW_ONLY
+    base: Walk
+    wanted: tuple[str, ...]
+    given: tuple[int, ...]
 
     mirrored = True
 
     @classmethod
     def of(cls, base: Walk, wanted: tuple[str, ...], given: tuple[int, ...], kept: tuple[str, ...]) -> Adjoint:
-        """`kept` names what the forward pass saved beside its operands: `x`, or `ahead_NAME`, NAME at the next live step."""
+        """`kept` names what the forward pass saved beside operands: `x`, or `ahead_NAME`: NAME at the next live one."""
         flags = tuple(name for name in kept if name.removeprefix("ahead_") in (*base.flags, "beside"))
         return cls(
             names=(*base.names, *kept, *(f"ct{i}" for i in given)),
@@ -70,24 +71,29 @@ class Adjoint(Walk):
         return tuple(map(kind, self.wanted))
 
     def _kept(self, rows, name):
-        return getattr(rows, name) if name in self.names else self._zero(rows)
+        """What the forward pass kept; what it did not keep is not read, so anything of the right type will do."""
+        if name in self.names:
+            return getattr(rows, name)
+        zero = self._zero(rows)
+        return zero != 0 if name.removeprefix("ahead_") in (*self.base.flags, "beside") else zero
+
+    def _state(self, rows) -> Rows:
+        return Rows(lambda _: self._kept(rows, "x"))
 
     def _zero(self, rows):
         return jnp.zeros_like(getattr(rows, f"ct{self.given[0]}"))
 
     def _at(self, now, far, beside) -> Place:
         """The base walk at this step."""
-        x, carry = (Rows(lambda _, rows=rows: self._kept(rows, "x")) for rows in (now, far))
+        x, carry = self._state(now), self._state(far)
         if not self.skips:
             return Place(now, far, Beside(near=beside.far), x, carry)
         ahead = Rows(lambda name: getattr(now, name) if name in self.fixed else self._kept(now, f"ahead_{name}"))
-        exists = self._kept(now, "ahead_beside")
-        return Place(now, ahead, Beside(near=exists if exists.dtype == bool else exists != 0), x, carry)
+        return Place(now, ahead, Beside(near=self._kept(now, "ahead_beside")), x, carry)
 
     def _before(self, now, near, beside) -> Place:
-        """The base walk at the step we come from; past our end that was its first step, with nothing but an edge before it."""
-        x, carry = (Rows(lambda _, rows=rows: self._kept(rows, "x")) for rows in (near, now))
-        return Place(near, now, Beside(near=beside.here), x, carry)
+        """The base walk at the step we come from; past our end that was its first step, with but an edge before it."""
+        return Place(near, now, Beside(near=beside.here), self._state(near), self._state(now))
 
     def _local(self, place, x, carry, rows, ahead):
         """(a, b, the given outputs) of the base at `place`; under skip it is live there."""
@@ -111,16 +117,16 @@ class Adjoint(Walk):
             return {}
 
         def local(values):
-            replaced = [
-                Rows(lambda name, new=new, old=old: values[name] if name in new else getattr(old, name))
-                for new, old in ((rows, place.rows), (ahead, place.ahead))
-            ]
-            return self._local(place, place.x.x, place.carry.x, *replaced)
+            def replaced(old, new):
+                return Rows(lambda name: values[name] if name in new else getattr(old, name))
+
+            now, next_row = replaced(place.rows, rows), replaced(place.ahead, ahead)
+            a, b, outs = self._local(place, place.x.x, place.carry.x, now, next_row)
+            return _full(a, y), _full(b, y), outs
 
         values = {name: getattr(place.rows if name in rows else place.ahead, name) for name in {*rows, *ahead}}
-        (a, b, _), pull = jax.vjp(local, values)
-        full = lambda like, ct: jnp.zeros_like(like) + ct if jnp.ndim(like) else ct  # noqa: E731
-        return pull((full(a, y * place.carry.x), full(b, y), self._cotangents(place)))[0]
+        _, pull = jax.vjp(local, values)
+        return pull((y * place.carry.x, y, self._cotangents(place)))[0]
 
     def step(self, now, near, far, beside):
         before = self._before(now, near, beside)
@@ -141,3 +147,8 @@ class Adjoint(Walk):
             for name, ct in self._onto_operands(self._at(now, far, beside), x, (*series, *fixed), fixed).items():
                 total[name] = total[name] + ct if name in total else ct
         return tuple(x if n == self.base.init else total.get(owner.get(n, n), 0.0) for n in self.wanted)
+
+
+def _full(value, like):
+    """A term of a formula, which may be a bare number, with the shape and type of `like`."""
+    return jnp.broadcast_to(jnp.asarray(value, like.dtype), like.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jax import Array
+from jax.typing import ArrayLike
 
 from ._arguments import Call
 from ._boundaries import Backward
@@ -32,18 +33,18 @@ class Retrace(NamedTuple):
 
 
 def gae(
-    rewards,
-    values,
+    rewards: ArrayLike,
+    values: ArrayLike,
     *,
-    discount,
-    lambda_,
-    bootstrap_value=None,
-    next_values=None,
-    terminated=None,
-    truncated=None,
-    episode_starts=None,
-    next_episode_start=None,
-    mask=None,
+    discount: ArrayLike,
+    lambda_: ArrayLike,
+    bootstrap_value: ArrayLike | None = None,
+    next_values: ArrayLike | None = None,
+    terminated: ArrayLike | None = None,
+    truncated: ArrayLike | None = None,
+    episode_starts: ArrayLike | None = None,
+    next_episode_start: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
     implementation: str | None = None,
@@ -58,7 +59,8 @@ def gae(
     Args:
       rewards: `[T, *batch]` (time at `time_axis`), r[t] for the transition from state t to state t + 1.
       values: V, `[T + 1, *batch]`, whose last row bootstraps; or `[T, *batch]` with `bootstrap_value` or `next_values`.
-      discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the episode.
+      discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the
+        episode.
       lambda_: l, likewise.
       bootstrap_value: V[T], a scalar or `[*batch]`.
       next_values: `[T, *batch]`, the value of the true next state of each step.
@@ -100,23 +102,23 @@ def gae(
 
 
 def vtrace(
-    rewards,
-    values,
+    rewards: ArrayLike,
+    values: ArrayLike,
     *,
-    log_rhos=None,
-    rhos=None,
-    discount,
-    lambda_=1.0,
-    clip_rho=1.0,
-    clip_c=1.0,
-    clip_pg_rho=1.0,
-    bootstrap_value=None,
-    next_values=None,
-    terminated=None,
-    truncated=None,
-    episode_starts=None,
-    next_episode_start=None,
-    mask=None,
+    log_rhos: ArrayLike | None = None,
+    rhos: ArrayLike | None = None,
+    discount: ArrayLike,
+    lambda_: ArrayLike = 1.0,
+    clip_rho: ArrayLike | None = 1.0,
+    clip_c: ArrayLike | None = 1.0,
+    clip_pg_rho: ArrayLike | None = 1.0,
+    bootstrap_value: ArrayLike | None = None,
+    next_values: ArrayLike | None = None,
+    terminated: ArrayLike | None = None,
+    truncated: ArrayLike | None = None,
+    episode_starts: ArrayLike | None = None,
+    next_episode_start: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
     implementation: str | None = None,
@@ -135,13 +137,14 @@ def vtrace(
       values: V, `[T + 1, *batch]`, whose last row bootstraps; or `[T, *batch]` with `bootstrap_value` or `next_values`.
       log_rhos: `[T, *batch]`, log(pi / mu) of the action taken at step t. Clipped as logarithms, so nothing overflows.
       rhos: the ratios themselves, instead of `log_rhos`.
-      discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the episode.
+      discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the
+        episode.
       lambda_: l, likewise.
       clip_rho: bound of the ratio that weighs the TD error, a scalar; None or inf does not clip.
       clip_c: bound of the ratio in the trace, likewise.
       clip_pg_rho: bound of the ratio in the advantages, likewise.
-      bootstrap_value, next_values, terminated, truncated, episode_starts, next_episode_start, mask, mask_mode, time_axis,
-        implementation: as for `gae`.
+      bootstrap_value, next_values, terminated, truncated, episode_starts, next_episode_start, mask, mask_mode,
+        time_axis, implementation: as for `gae`.
 
     Returns:
       `VTrace(targets, advantages)`, in the promoted floating dtype of rewards and values.
@@ -171,21 +174,21 @@ def vtrace(
 
 
 def retrace(
-    rewards,
-    q_taken,
+    rewards: ArrayLike,
+    q_taken: ArrayLike,
     *,
-    next_expected_q,
-    log_rhos=None,
-    rhos=None,
-    discount,
-    lambda_=1.0,
-    clip_c=1.0,
-    clip_rho=1.0,
-    terminated=None,
-    truncated=None,
-    episode_starts=None,
-    next_episode_start=None,
-    mask=None,
+    next_expected_q: ArrayLike,
+    log_rhos: ArrayLike | None = None,
+    rhos: ArrayLike | None = None,
+    discount: ArrayLike,
+    lambda_: ArrayLike = 1.0,
+    clip_c: ArrayLike | None = 1.0,
+    clip_rho: ArrayLike | None = 1.0,
+    terminated: ArrayLike | None = None,
+    truncated: ArrayLike | None = None,
+    episode_starts: ArrayLike | None = None,
+    next_episode_start: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
     implementation: str | None = None,
@@ -202,15 +205,17 @@ def retrace(
     Args:
       rewards: `[T, *batch]` (time at `time_axis`).
       q_taken: Q, `[T, *batch]`, the value of the action taken at step t.
-      next_expected_q: `[T, *batch]`, sum over a of pi(a | state t + 1) Q(state t + 1, a); not read behind a terminated step.
+      next_expected_q: `[T, *batch]`, sum over a of pi(a | state t + 1) Q(state t + 1, a); not read behind a terminated
+        step.
       log_rhos: `[T, *batch]`, log(pi / mu) of the action taken at step t; or `rhos`, the ratios themselves.
       rhos: instead of `log_rhos`.
-      discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the episode.
+      discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the
+        episode.
       lambda_: l, likewise.
       clip_c: bound of the ratio in the trace, a scalar; None or inf does not clip.
       clip_rho: bound of the ratio that weighs the advantages, likewise.
-      terminated, truncated, episode_starts, next_episode_start, mask, mask_mode, time_axis, implementation: as for `gae`;
-        a truncated step bootstraps from `next_expected_q`.
+      terminated, truncated, episode_starts, next_episode_start, mask, mask_mode, time_axis, implementation: as for
+        `gae`; a truncated step bootstraps from `next_expected_q`.
 
     Returns:
       `Retrace(targets, advantages)`, in the promoted floating dtype of rewards and action values.

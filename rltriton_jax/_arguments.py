@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from ._backends import IMPLEMENTATIONS, step_arrays
 from ._solve import solve
@@ -16,7 +17,7 @@ from ._walk import Formula, accumulator
 Array = jax.Array
 
 
-def _described(x) -> str:
+def _described(x: Array) -> str:
     return f"shape {tuple(x.shape)}"
 
 
@@ -36,25 +37,27 @@ class Call:
     carriers: list[Any] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def on(cls, function: str, data_name: str, data, time_axis: int, implementation) -> Call:
+    def on(cls, function: str, data_name: str, data: ArrayLike, time_axis: int, implementation: str | None) -> Call:
         """A call whose arrays have the shape of `data`."""
         if implementation is not None and implementation not in IMPLEMENTATIONS:
             names = ", ".join(map(repr, IMPLEMENTATIONS))
             raise ValueError(f"{function}: implementation must be None or one of {names}; got {implementation!r}")
-        data = cls._array(function, data_name, data)
-        if data.ndim == 0:
-            raise ValueError(f"{function}: {data_name} needs a time axis; got a scalar. Pass an array with one row per step")
+        array = cls._array(function, data_name, data)
+        if array.ndim == 0:
+            raise ValueError(
+                f"{function}: {data_name} needs a time axis; got a scalar. Pass an array with one row per step"
+            )
         if isinstance(time_axis, bool) or not isinstance(time_axis, int | np.integer):
             raise TypeError(f"{function}: time_axis must be an int; got {time_axis!r}")
-        if not -data.ndim <= time_axis < data.ndim:
+        if not -array.ndim <= time_axis < array.ndim:
             raise ValueError(
-                f"{function}: time_axis={time_axis} is outside of {data_name} with {_described(data)}; "
-                f"pass one of {-data.ndim} to {data.ndim - 1}"
+                f"{function}: time_axis={time_axis} is outside of {data_name} with {_described(array)}; "
+                f"pass one of {-array.ndim} to {array.ndim - 1}"
             )
-        return cls(function, data_name, tuple(data.shape), int(time_axis) % data.ndim)
+        return cls(function, data_name, tuple(array.shape), int(time_axis) % array.ndim)
 
     @staticmethod
-    def _array(function, name, value) -> Array:
+    def _array(function: str, name: str, value: ArrayLike | None) -> Array:
         if value is None:
             raise TypeError(f"{function}: {name} is required; got None")
         try:
@@ -65,7 +68,7 @@ class Call:
             raise TypeError(f"{function}: {name} must be real numbers or flags; got dtype {array.dtype}")
         return array
 
-    def error(self, name: str, array, wanted: str) -> ValueError:
+    def error(self, name: str, array: Array, wanted: str) -> ValueError:
         return ValueError(
             f"{self.function}: {name} has {_described(array)}, but {self.data_name} has shape {self.shape} "
             f"with time at axis {self.axis}; pass {wanted}"
@@ -82,14 +85,14 @@ class Call:
     def longer(self) -> tuple[int, ...]:
         return self._rows(self.shape[self.axis] + 1)
 
-    def number(self, name: str, value) -> Array:
+    def number(self, name: str, value: ArrayLike | None) -> Array:
         """A numeric argument as an array; bool is refused, an integer is promoted by the walk."""
         array = self._array(self.function, name, value)
         if array.dtype == bool:
             raise TypeError(f"{self.function}: {name} must be numbers; got dtype bool")
         return array
 
-    def series(self, operand: str, name: str, value) -> Array:
+    def series(self, operand: str, name: str, value: ArrayLike | None) -> Array:
         """An argument with exactly the shape of the data."""
         array = self.number(name, value)
         if array.shape != self.shape:
@@ -98,7 +101,7 @@ class Call:
         self.carriers.append(array)
         return array
 
-    def spread(self, operand: str, name: str, value) -> None:
+    def spread(self, operand: str, name: str, value: ArrayLike) -> None:
         """A scalar, or an array like the data whose axes may be 1 and whose trailing axes may be missing."""
         array = self.number(name, value)
         if array.ndim == 0:
@@ -107,7 +110,9 @@ class Call:
         full = array.reshape(array.shape + (1,) * (len(self.shape) - array.ndim))
         fits = array.ndim > self.axis and all(n in (1, m) for n, m in zip(array.shape, self.shape, strict=False))
         if array.ndim > len(self.shape) or not fits:
-            raise self.error(name, array, f"a scalar or shape {self.shape}, where axes may be 1 and trailing axes missing")
+            raise self.error(
+                name, array, f"a scalar or shape {self.shape}, where axes may be 1 and trailing axes missing"
+            )
         self.operands[operand] = full
         if full.shape[self.axis] != self.shape[self.axis]:
             self.fixed.append(operand)
@@ -116,28 +121,27 @@ class Call:
         self.operands[operand] = array
         self.fixed.append(operand)
 
-    def scalar(self, operand: str, name: str, value) -> None:
+    def scalar(self, operand: str, name: str, value: ArrayLike) -> None:
         """A number that holds for every step and column."""
         array = self.number(name, value)
         if array.ndim:
             raise ValueError(f"{self.function}: {name} must be a scalar; got {_described(array)}")
         self._fix(operand, array.reshape((1,) * len(self.shape)))
 
-    def at_edge(self, operand: str, name: str, value, of: str | None) -> None:
-        """A scalar or an array `[*batch]` that stands past the end of series `of`."""
-        array = self.number(name, value) if operand not in self.flags else self._array(self.function, name, value)
-        if array.ndim == 0:
-            array = array.reshape((1,) * len(self.shape))
-        elif array.shape == self.batch:
-            array = jnp.expand_dims(array, self.axis)
-        else:
+    def at_edge(self, operand: str, name: str, value: ArrayLike, of: str | None) -> None:
+        """A scalar or an array `[*batch]` that stands past the end of series `of`; flags may lack trailing axes."""
+        flag = operand in self.flags
+        array = self._array(self.function, name, value) if flag else self.number(name, value)
+        fits = array.shape == self.batch[: array.ndim] and (flag or array.ndim in (0, len(self.batch)))
+        if not fits or len(self.batch) > array.ndim > 0 and array.ndim < self.axis:
             raise self.error(name, array, f"a scalar or shape {self.batch}")
-        self._fix(operand, array)
+        full = array.reshape(array.shape + (1,) * (len(self.batch) - array.ndim))
+        self._fix(operand, jnp.expand_dims(full, self.axis))
         if of is not None:
             self.edges.append((of, operand))
 
-    def flag(self, operand: str, name: str, value, *, longer: bool = False) -> bool:
-        """Flags like the data, of which trailing axes may be missing; True if they have T + 1 rows, where `longer` allows it."""
+    def flag(self, operand: str, name: str, value: ArrayLike, *, longer: bool = False) -> bool:
+        """Flags like the data, which may lack trailing axes; True if they have T + 1 rows, where `longer` allows it."""
         array = self._array(self.function, name, value)
         full = array.reshape(array.shape + (1,) * (len(self.shape) - array.ndim))
         allowed = [self.shape, self.longer] if longer else [self.shape]
@@ -151,14 +155,25 @@ class Call:
         wanted = " or ".join(f"shape {shape}" for shape in allowed)
         raise self.error(name, array, f"{wanted}, or its leading axes")
 
-    def ends(self, terminated, truncated, episode_starts, next_episode_start, next_values, *, forward: bool = False) -> None:
+    def ends(
+        self,
+        terminated: ArrayLike | None,
+        truncated: ArrayLike | None,
+        episode_starts: ArrayLike | None,
+        next_episode_start: ArrayLike | None,
+        next_values: ArrayLike | None,
+        *,
+        forward: bool = False,
+    ) -> None:
         """The flags that end episodes."""
         if terminated is not None and episode_starts is not None:
-            raise ValueError(f"{self.function}: got both terminated and episode_starts; pass one of the two conventions")
+            raise ValueError(
+                f"{self.function}: got both terminated and episode_starts; pass one of the two conventions"
+            )
         if truncated is not None and episode_starts is not None:
             raise ValueError(
-                f"{self.function}: truncated goes with terminated, since episode_starts does not tell a time limit from an end; "
-                "pass terminated and truncated"
+                f"{self.function}: truncated goes with terminated, since episode_starts does not tell a time limit "
+                "from an end; pass terminated and truncated"
             )
         if truncated is not None and next_values is None and not forward:
             raise ValueError(
@@ -175,17 +190,19 @@ class Call:
             return
         longer = self.flag("start", "episode_starts", episode_starts, longer=True)
         if longer and next_episode_start is not None:
-            raise ValueError(f"{self.function}: episode_starts has T + 1 rows and next_episode_start is given; pass one of them")
+            raise ValueError(
+                f"{self.function}: episode_starts has T + 1 rows and next_episode_start is given; pass one of them"
+            )
         if not longer and not forward:
             if next_episode_start is None:
                 raise ValueError(
-                    f"{self.function}: episode_starts has T rows, so whether the last step ended its episode is unknown; "
-                    "pass next_episode_start, or T + 1 rows"
+                    f"{self.function}: episode_starts has T rows, so whether the last step ended its episode is "
+                    "unknown; pass next_episode_start, or T + 1 rows"
                 )
             self.flags.append("next_start")
             self.at_edge("next_start", "next_episode_start", next_episode_start, "start")
 
-    def ratios(self, log_rhos, rhos, **clips) -> None:
+    def ratios(self, log_rhos: ArrayLike | None, rhos: ArrayLike | None, **clips: ArrayLike | None) -> None:
         """Importance ratios, by themselves or as logarithms, and the bounds that clip them (None: not clipped)."""
         if (log_rhos is None) == (rhos is None):
             got = "neither" if rhos is None else "both"
@@ -197,18 +214,26 @@ class Call:
             if bound is not None:
                 self.scalar(clip, clip, bound)
 
-    def masks(self, mask, mask_mode) -> None:
+    def masks(self, mask: ArrayLike | None, mask_mode: str) -> None:
         if mask_mode not in ("skip", "reset"):
             raise ValueError(f"{self.function}: mask_mode must be 'skip' or 'reset'; got {mask_mode!r}")
         if mask is not None:
             self.flag("mask", "mask", mask)
 
-    def values(self, values, bootstrap_value, next_values, *, optional: bool = False) -> None:
+    def values(
+        self,
+        values: ArrayLike | None,
+        bootstrap_value: ArrayLike | None,
+        next_values: ArrayLike | None,
+        *,
+        optional: bool = False,
+    ) -> None:
         """The values of states: T + 1 rows, or T rows with what follows them."""
         if next_values is not None:
             if bootstrap_value is not None:
                 raise ValueError(
-                    f"{self.function}: next_values already says what follows the last step; drop bootstrap_value, or next_values"
+                    f"{self.function}: next_values already says what follows the last step; drop bootstrap_value, "
+                    "or next_values"
                 )
             self.series("next_value", "next_values", next_values)
         if values is None:
@@ -229,18 +254,21 @@ class Call:
             self.carriers.append(array)
             return
         if array.shape != self.shape:
-            raise self.error("values", array, f"shape {self.longer}, or {self.shape} with bootstrap_value or next_values")
+            raise self.error(
+                "values", array, f"shape {self.longer}, or {self.shape} with bootstrap_value or next_values"
+            )
         self.operands["value"] = array
         self.carriers.append(array)
         if next_values is None:
             if bootstrap_value is None:
                 raise ValueError(
-                    f"{self.function}: values has T rows, so the value after the last step is unknown; pass bootstrap_value "
-                    "(0.0 if every column ends its episode there), next_values, or values with T + 1 rows"
+                    f"{self.function}: values has T rows, so the value after the last step is unknown; pass "
+                    "bootstrap_value (0.0 if every column ends its episode there), next_values, or values with T + 1 "
+                    "rows"
                 )
             self.at_edge("bootstrap", "bootstrap_value", bootstrap_value, "value")
 
-    def out_dtype(self):
+    def out_dtype(self) -> np.dtype:
         """The promotion of the floating arrays that carry values."""
         floating = [x.dtype for x in self.carriers if jnp.issubdtype(x.dtype, jnp.floating)]
         with jax.numpy_dtype_promotion("standard"):
@@ -249,7 +277,7 @@ class Call:
                 out = jnp.promote_types(out, dtype)
         return jnp.dtype(out)
 
-    def _walk(self, kind: type[Formula], mask_mode: str, **config) -> Formula:
+    def _walk(self, kind: type[Formula], mask_mode: str, **config: Any) -> Formula:
         masked = "mask" in self.operands
         return kind(
             names=tuple(self.operands),
@@ -262,13 +290,22 @@ class Call:
             **config,
         )
 
-    def _typed(self):
+    def _typed(self) -> tuple[Array, ...]:
         """The operands; Python numbers take the type to compute in."""
         wide = jnp.float64 if self.out_dtype() == jnp.float64 else jnp.float32
         return tuple(x.astype(wide) if jax.typeof(x).weak_type else x for x in self.operands.values())
 
     def run(
-        self, kind: type[Formula], implementation, recurrence, readout, mask_mode="skip", *, outs=1, wide=False, **config
+        self,
+        kind: type[Formula],
+        implementation: str | None,
+        recurrence: str,
+        readout: str,
+        mask_mode: str = "skip",
+        *,
+        outs: int = 1,
+        wide: bool = False,
+        **config: Any,
     ) -> list[Array]:
         """The outputs of a walk of class `kind` over the operands, in the type to compute in if `wide`."""
         dtype, operands = self.out_dtype(), self._typed()

@@ -3,40 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
-from ._walk import Formula, Rows, both, either, negate, select
+from ._walk import Beside, Flag, Formula, Rows, both, either, negate, select
 
 
 @dataclasses.dataclass(frozen=True)
 class _Episodic(Formula):
     """A formula whose step is the operands' rows, and what `_rules` derives of them."""
 
-    def at(self, now, near, beside):
+    def at(self, now: Rows, near: Rows, beside: Beside) -> Rows:
         rules = self._rules(now, near, beside)
         return Rows(lambda name: rules[name]() if name in rules else getattr(now, name))
 
-    def _rules(self, now, near, beside) -> dict[str, Any]:
+    def _rules(self, now: Rows, near: Rows, beside: Beside) -> dict[str, Any]:
         raise NotImplementedError
 
     def _given(self, name: str) -> bool:
         return name in self.names
 
-    def _flag(self, rows, name):
+    def _flag(self, rows: Rows, name: str) -> Flag:
         return getattr(rows, name) if self._given(name) else False
 
-    def _zero_discount(self, rows):
+    def _zero_discount(self, rows: Rows) -> Flag:
         """A discount per step that is 0 cuts; one for all time does not, so that its derivative stays right."""
         return rows.discount == 0 if self._given("discount") and "discount" not in self.fixed else False
 
-    def _masked_neighbour(self, near, beside):
+    def _masked_neighbour(self, near: Rows, beside: Beside) -> Flag:
         """Masks reset, and the neighbour is masked."""
         return both(beside.near, negate(near.mask)) if self.mask and not self.skips else False
 
-    def _guarded(self, rows, hidden):
+    def _guarded(self, rows: Rows, hidden: Callable[[], Flag]) -> Rows:
         """`rows`, 0 where they are hidden: what is not read must not reach a product."""
 
-        def row(name):
+        def row(name: str) -> Any:
             if name in self.fixed or name in self.flags:
                 return getattr(rows, name)
             return select(hidden(), 0.0, getattr(rows, name))
@@ -50,21 +51,21 @@ class Backward(_Episodic):
 
     reverse: bool = True
 
-    def _rules(self, now, near, beside):
-        def cut():
+    def _rules(self, now: Rows, near: Rows, beside: Beside) -> dict[str, Any]:
+        def cut() -> Flag:
             return self._masked_neighbour(near, beside)
 
-        def gone():
+        def gone() -> Flag:
             no_value = False if self._given("next_value") else cut()
             return either(self._flag(now, "terminated"), self._flag(near, "start"), self._zero_discount(now), no_value)
 
-        def end():
+        def end() -> Flag:
             return either(gone(), self._flag(now, "truncated"), cut())
 
-        def stops():
+        def stops() -> Flag:
             return either(end(), negate(beside.near))
 
-        def w():
+        def w() -> Any:
             return select(gone(), 0.0, now.next_value if self._given("next_value") else near.value)
 
         return {
@@ -83,8 +84,8 @@ class Forward(_Episodic):
 
     reverse: bool = False
 
-    def _rules(self, now, near, beside):
-        def end():
+    def _rules(self, now: Rows, near: Rows, beside: Beside) -> dict[str, Any]:
+        def end() -> Flag:
             ended = either(self._flag(near, "terminated"), self._flag(near, "truncated"), self._zero_discount(near))
             return either(self._flag(now, "start"), both(beside.near, ended), self._masked_neighbour(near, beside))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from ._arguments import Call
 from ._boundaries import Backward
@@ -12,17 +13,17 @@ from ._windows import windowed
 
 
 def off_policy_returns(
-    rewards,
-    q_taken,
+    rewards: ArrayLike,
+    q_taken: ArrayLike,
     *,
-    next_expected_q,
-    traces,
-    discount,
-    terminated=None,
-    truncated=None,
-    episode_starts=None,
-    next_episode_start=None,
-    mask=None,
+    next_expected_q: ArrayLike,
+    traces: ArrayLike,
+    discount: ArrayLike,
+    terminated: ArrayLike | None = None,
+    truncated: ArrayLike | None = None,
+    episode_starts: ArrayLike | None = None,
+    next_episode_start: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
     implementation: str | None = None,
@@ -38,11 +39,13 @@ def off_policy_returns(
     Args:
       rewards: `[T, *batch]` (time at `time_axis`).
       q_taken: Q, `[T, *batch]`, the value of the action taken at step t.
-      next_expected_q: `[T, *batch]`, sum over a of pi(a | state t + 1) Q(state t + 1, a); not read behind a terminated step.
+      next_expected_q: `[T, *batch]`, sum over a of pi(a | state t + 1) Q(state t + 1, a); not read behind a terminated
+        step.
       traces: c, `[T, *batch]`, of the action taken at step t; the first row is not used.
-      discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the episode.
-      terminated, truncated, episode_starts, next_episode_start, mask, mask_mode, time_axis, implementation: as for `gae`;
-        a truncated step bootstraps from `next_expected_q`.
+      discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the
+        episode.
+      terminated, truncated, episode_starts, next_episode_start, mask, mask_mode, time_axis, implementation: as for
+        `gae`; a truncated step bootstraps from `next_expected_q`.
 
     Returns:
       The targets, `[T, *batch]`, in the promoted floating dtype of rewards and action values.
@@ -72,18 +75,18 @@ def off_policy_returns(
 
 
 def lambda_returns(
-    rewards,
-    values=None,
+    rewards: ArrayLike,
+    values: ArrayLike | None = None,
     *,
-    discount,
-    lambda_,
-    bootstrap_value=None,
-    next_values=None,
-    terminated=None,
-    truncated=None,
-    episode_starts=None,
-    next_episode_start=None,
-    mask=None,
+    discount: ArrayLike,
+    lambda_: ArrayLike,
+    bootstrap_value: ArrayLike | None = None,
+    next_values: ArrayLike | None = None,
+    terminated: ArrayLike | None = None,
+    truncated: ArrayLike | None = None,
+    episode_starts: ArrayLike | None = None,
+    next_episode_start: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
     implementation: str | None = None,
@@ -97,12 +100,13 @@ def lambda_returns(
 
     Args:
       rewards: `[T, *batch]` (time at `time_axis`).
-      values: V, `[T + 1, *batch]`, whose last row bootstraps; or `[T, *batch]` with `bootstrap_value` or `next_values`; or
-        None with `next_values`. Row 0 is not read.
-      discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the episode.
+      values: V, `[T + 1, *batch]`, whose last row bootstraps; or `[T, *batch]` with `bootstrap_value` or `next_values`;
+        or None with `next_values`. Row 0 is not read.
+      discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the
+        episode.
       lambda_: l, likewise.
-      bootstrap_value, next_values, terminated, truncated, episode_starts, next_episode_start, mask, mask_mode, time_axis,
-        implementation: as for `gae`.
+      bootstrap_value, next_values, terminated, truncated, episode_starts, next_episode_start, mask, mask_mode,
+        time_axis, implementation: as for `gae`.
 
     Returns:
       G, `[T, *batch]`, in the promoted floating dtype of rewards and values.
@@ -113,7 +117,8 @@ def lambda_returns(
 
     Example:
       >>> import jax.numpy as jnp, rltriton_jax
-      >>> print(rltriton_jax.lambda_returns(jnp.array([1.0, 2.0]), next_values=jnp.array([3.0, 4.0]), discount=0.5, lambda_=0.5))
+      >>> rewards, next_values = jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])
+      >>> print(rltriton_jax.lambda_returns(rewards, next_values=next_values, discount=0.5, lambda_=0.5))
       [2.75 4.  ]
 
     Sutton and Barto, Reinforcement Learning: An Introduction, 2nd edition, chapter 12.
@@ -129,16 +134,16 @@ def lambda_returns(
 
 
 def discounted_returns(
-    rewards,
+    rewards: ArrayLike,
     *,
-    discount,
-    bootstrap_value=0.0,
-    next_values=None,
-    terminated=None,
-    truncated=None,
-    episode_starts=None,
-    next_episode_start=None,
-    mask=None,
+    discount: ArrayLike,
+    bootstrap_value: ArrayLike = 0.0,
+    next_values: ArrayLike | None = None,
+    terminated: ArrayLike | None = None,
+    truncated: ArrayLike | None = None,
+    episode_starts: ArrayLike | None = None,
+    next_episode_start: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
     implementation: str | None = None,
@@ -151,10 +156,12 @@ def discounted_returns(
 
     Args:
       rewards: `[T, *batch]` (time at `time_axis`).
-      discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the episode.
+      discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the
+        episode.
       bootstrap_value: G[T], a scalar or `[*batch]`.
       next_values: `[T, *batch]`, the value of the true next state, read only where a step was truncated.
-      terminated, truncated, episode_starts, next_episode_start, mask, mask_mode, time_axis, implementation: as for `gae`.
+      terminated, truncated, episode_starts, next_episode_start, mask, mask_mode, time_axis, implementation: as for
+        `gae`.
 
     Returns:
       G, `[T, *batch]`, in the floating dtype of the rewards.
@@ -188,19 +195,19 @@ def discounted_returns(
 
 
 def n_step_returns(
-    rewards,
-    values=None,
+    rewards: ArrayLike,
+    values: ArrayLike | None = None,
     *,
     n: int,
-    discount,
-    lambda_=1.0,
-    bootstrap_value=None,
-    next_values=None,
-    terminated=None,
-    truncated=None,
-    episode_starts=None,
-    next_episode_start=None,
-    mask=None,
+    discount: ArrayLike,
+    lambda_: ArrayLike = 1.0,
+    bootstrap_value: ArrayLike | None = None,
+    next_values: ArrayLike | None = None,
+    terminated: ArrayLike | None = None,
+    truncated: ArrayLike | None = None,
+    episode_starts: ArrayLike | None = None,
+    next_episode_start: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
     implementation: str | None = None,
@@ -211,17 +218,19 @@ def n_step_returns(
         G(k)[t] = r[t] + g[t] ((1 - l[t]) w[t] + l[t] G(k-1)[t+1])
         G(k)[t] = r[t] + g[t] w[t]        where the trace stops, and at the last step
 
-    and the result is G(n). An n beyond the window gives the full return, `lambda_returns`. The cost does not grow with n.
+    and the result is G(n). An n beyond the window gives the full return, `lambda_returns`. The cost does not grow
+    with n.
 
     Args:
       rewards: `[T, *batch]` (time at `time_axis`).
-      values: V, `[T + 1, *batch]`, whose last row bootstraps; or `[T, *batch]` with `bootstrap_value` or `next_values`; or
-        None with `next_values`.
+      values: V, `[T + 1, *batch]`, whose last row bootstraps; or `[T, *batch]` with `bootstrap_value` or `next_values`;
+        or None with `next_values`.
       n: how many rewards a return holds at most, an int of at least 1.
-      discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the episode.
+      discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the
+        episode.
       lambda_: l, likewise; 1 gives the plain n-step return.
-      bootstrap_value, next_values, terminated, truncated, episode_starts, next_episode_start, time_axis, implementation:
-        as for `gae`.
+      bootstrap_value, next_values, terminated, truncated, episode_starts, next_episode_start, time_axis,
+        implementation: as for `gae`.
       mask, mask_mode: not supported here; a mask raises.
 
     Returns:
@@ -245,7 +254,8 @@ def n_step_returns(
         raise ValueError(f"n_step_returns: n must be at least 1; got {n}")
     if mask is not None:
         raise ValueError(
-            "n_step_returns: mask is not supported; use lambda_returns with a mask, or delete the masked rows before the call"
+            "n_step_returns: mask is not supported; use lambda_returns with a mask, or delete the masked rows before "
+            "the call"
         )
     call.masks(None, mask_mode)
     call.series("reward", "rewards", rewards)

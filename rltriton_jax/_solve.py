@@ -1,4 +1,4 @@
-"""The JAX primitive that runs a walk: batching without a transpose, lowering by platform, and gradients of every order."""
+"""The JAX primitive that runs a walk: batching without a transpose, lowering by platform, gradients of every order."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def _lower(gpu: bool):
         elif implementation == "triton" and not gpu:
             raise ValueError(
                 "implementation='triton' needs an NVIDIA or AMD GPU, and this is being compiled for another platform; "
-                "pass implementation='interpret' to run the Triton kernels on the CPU, or None to let the platform choose"
+                "pass implementation='interpret' to run the Triton kernels on the CPU, or None to let the platform "
+                "choose"
             )
         elif implementation == "triton" and not _backends.usable_on_gpu():
             raise ValueError(f"implementation='triton' cannot run: {_backends._jax_triton.why_not()}")
@@ -67,10 +68,10 @@ for _platform in ("cuda", "rocm"):
 
 def _batch(operands, dims, *, walk, axis, dtypes, implementation):
     """A batch axis stays where the largest batched operand has it; what is not batched gets an axis of size 1 there."""
-    batched = [(x.size, d) for x, d in zip(operands, dims, strict=True) if d is not batching.not_mapped]
+    batched = [(x.size, d) for x, d in zip(operands, dims, strict=True) if d is not None]
     place = max(batched)[1]
     moved = [
-        jnp.expand_dims(x, place) if d is batching.not_mapped else jnp.moveaxis(x, d, place)
+        jnp.expand_dims(x, place) if d is None else jnp.moveaxis(x, d, place)
         for x, d in zip(operands, dims, strict=True)
     ]
     outs = run(walk, moved, axis + (place <= axis), dtypes, implementation)
@@ -81,14 +82,18 @@ batching.primitive_batchers[walk_p] = _batch
 
 
 def linear(a, b, init, axis: int, reverse: bool, implementation: str | None = None):
-    """x[t] = a[t] x[next] + b[t] over whole arrays, by the primitive itself: what is built on it differentiates again."""
+    """x[t] = a[t] x[next] + b[t] over whole arrays, by the primitive itself, so that it differentiates again."""
     return run(LINEAR[reverse], (a, b, init), axis, (a.dtype,), implementation)[0]
 
 
 def _jvp(primals, tangents, *, walk, axis, dtypes, implementation):
     """Any walk is pointwise work around the linear one, whose tangent is linear again."""
     outs = run(walk, primals, axis, dtypes, implementation)
-    live = [i for i, t in enumerate(tangents) if not isinstance(t, ad.Zero) and jnp.issubdtype(primals[i].dtype, jnp.floating)]
+    live = [
+        i
+        for i, t in enumerate(tangents)
+        if not isinstance(t, ad.Zero) and jnp.issubdtype(primals[i].dtype, jnp.floating)
+    ]
     if walk in LINEAR.values():
         tangent = _linear_tangent(primals, tangents, live, outs[0], walk, axis, implementation)
         return outs, [tangent]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jax import Array
+from jax.typing import ArrayLike
 
 from ._arguments import Call
 from ._boundaries import Forward
@@ -10,15 +11,15 @@ from ._walk import Formula
 
 
 def eligibility_traces(
-    inputs,
+    inputs: ArrayLike,
     *,
-    discount,
-    lambda_,
-    initial=None,
-    terminated=None,
-    truncated=None,
-    episode_starts=None,
-    mask=None,
+    discount: ArrayLike,
+    lambda_: ArrayLike,
+    initial: ArrayLike | None = None,
+    terminated: ArrayLike | None = None,
+    truncated: ArrayLike | None = None,
+    episode_starts: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
     implementation: str | None = None,
@@ -31,8 +32,8 @@ def eligibility_traces(
 
     Args:
       inputs: x, `[T, *batch]` (time at `time_axis`); trailing axes may be features that the flags below do not have.
-      discount: g, a scalar or an array like `inputs` (axes may be 1, trailing axes missing). A 0 in an array with a time
-        axis ends the episode.
+      discount: g, a scalar or an array like `inputs` (axes may be 1, trailing axes missing). A 0 in an array with a
+        time axis ends the episode.
       lambda_: l, likewise.
       initial: `[*batch]` or a scalar, the decayed trace that enters step 0: g l z of the step before the window.
       terminated: `[T, *batch]` flags of any dtype: step t was its episode's last.
@@ -66,13 +67,13 @@ def eligibility_traces(
 
 
 def episodic_prefix_sum(
-    inputs,
+    inputs: ArrayLike,
     *,
-    initial=None,
-    terminated=None,
-    truncated=None,
-    episode_starts=None,
-    mask=None,
+    initial: ArrayLike | None = None,
+    terminated: ArrayLike | None = None,
+    truncated: ArrayLike | None = None,
+    episode_starts: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
     implementation: str | None = None,
@@ -115,9 +116,9 @@ def episodic_prefix_sum(
 
 
 def linear_recurrence(
-    coefficients,
-    inputs,
-    initial=None,
+    coefficients: ArrayLike,
+    inputs: ArrayLike,
+    initial: ArrayLike | None = None,
     *,
     reverse: bool = False,
     time_axis: int = 0,

@@ -12,44 +12,47 @@ import jax.numpy as jnp
 
 from .kernels import recurrences
 
-STEP, LONG, SUM, EDGE = "step", "long", "sum", "edge"  # an output per step, per step and edge, summed over time, at the edge
+Flag = bool | jax.Array  # a Python bool is decided at trace time
+
+# an output per step, per step and edge, summed over time, at the edge
+STEP, LONG, SUM, EDGE = "step", "long", "sum", "edge"
 
 
 @dataclasses.dataclass(frozen=True)
 class Beside:
-    """Which neighbours of a step exist: `near` was walked before it, `far` comes after it. `here` is False past the end."""
+    """Which neighbours of a step exist: `near` was walked before it, `far` comes after. `here`: not past the end."""
 
     near: Any = True
     far: Any = True
     here: bool = True
 
 
-def select(condition, x, y):
+def select(condition: Flag, x: Any, y: Any) -> Any:
     """`where`, decided at trace time when the condition is a Python bool."""
     if isinstance(condition, bool):
         return x if condition else y
     return jnp.where(condition, x, y)
 
 
-def either(*flags):
+def either(*flags: Flag) -> Flag:
     """The flags or'ed; False entries vanish, so that a walk without flags computes nothing."""
     if any(flag is True for flag in flags):
         return True
-    out = False
+    out: Flag = False
     for flag in flags:
         if flag is not False:
             out = flag if out is False else out | flag
     return out
 
 
-def both(x, y):
+def both(x: Flag, y: Flag) -> Flag:
     """x and y, decided at trace time where one is a Python bool."""
     if isinstance(x, bool) or isinstance(y, bool):
         return (y if x else False) if isinstance(x, bool) else (x if y else False)
     return x & y
 
 
-def negate(flag):
+def negate(flag: Flag) -> Flag:
     return (not flag) if isinstance(flag, bool) else ~flag
 
 
@@ -107,7 +110,7 @@ class Walk:
         return select(now.mask, a, 1.0 if self.skips else 0.0), select(now.mask, b, 0.0)
 
     def outputs(self, x, carry, now, near, far, beside):
-        """`read`, 0 at masked steps; then what the adjoint asked to have saved: the state, or a next live step's operand."""
+        """`read`, 0 at masked steps; then what the adjoint asked to save: the state, or a next live step's operand."""
         if self.mask is None or not beside.here:
             outs = tuple(self.read(x, carry, now, near, far, beside))
         else:
@@ -200,6 +203,8 @@ def accumulator(walk: Walk, dtypes: Sequence[Any]):
 
 class Rows:
     """The operands of one row, each computed when a formula first asks for it."""
+
+    _row: Callable[[str], Any]
 
     def __init__(self, row: Callable[[str], Any]):
         self.__dict__["_row"] = row

@@ -9,7 +9,7 @@ from ._backends import affine
 from ._solve import linear
 
 
-def windowed(a, b, ends, n: int, axis: int, implementation):
+def windowed(a: jax.Array, b: jax.Array, ends: jax.Array, n: int, axis: int, implementation: str | None) -> jax.Array:
     """y[t] = f[t](f[t+1](... f[t+n-1](ends[t+n]))), f[t](x) = a[t] x + b[t]; the a of the last row must be 0.
 
     Time is cut into blocks of n. A window is the rest of its first block, then the beginning of the next: two composed
@@ -19,11 +19,11 @@ def windowed(a, b, ends, n: int, axis: int, implementation):
     t = jnp.expand_dims(jnp.arange(length), [i for i in range(a.ndim) if i != axis])
     first, last = t % n == 0, t % n == n - 1
 
-    def scan(coefficients, inputs, reverse):
+    def scan(coefficients: jax.Array, inputs: jax.Array, reverse: bool) -> jax.Array:
         zero = jnp.zeros((*a.shape[:axis], 1, *a.shape[axis + 1 :]), a.dtype)
         return linear(coefficients, inputs, zero, axis, reverse, implementation)
 
-    def later(x, by):
+    def later(x: jax.Array, by: int) -> jax.Array:
         """x at t + by; past the end the last row, behind which nothing is read."""
         last_row = jax.lax.slice_in_dim(x, length - 1, length, axis=axis)
         past = jnp.broadcast_to(last_row, (*x.shape[:axis], by, *x.shape[axis + 1 :]))

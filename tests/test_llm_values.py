@@ -361,7 +361,9 @@ def test_segments_as_reference(tokens):
     for m in (None, mask):
         ends = reference.segment_ends(ids, m)
         np.testing.assert_array_equal(llm.segment_ends(ids, m), ends)
-        np.testing.assert_array_equal(llm.segment_starts(ids, m), np.concatenate([np.ones((5, 1), bool), ends], axis=1))
+        backwards = reference.segment_ends(ids[:, ::-1], None if m is None else m[:, ::-1])
+        starts = np.concatenate([backwards[:, ::-1], np.ones((5, 1), bool)], axis=1)
+        np.testing.assert_array_equal(llm.segment_starts(ids, m), starts)
 
 
 def test_packed_rows_are_their_sequences_alone():

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._walk import STEP, Walk, batch_shape, out_shape
+from .._walk import Walk, batch_shape, out_shape
 from . import _jax_triton
 from ._plain import affine as affine
 from ._plain import by_associative_scan, by_scan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def _scan(self, tiles):
         return tuple(slice(None) if k != axis else i for k in range(data[0].ndim))
 
     def wrap(values):
-        return tuple(self.to_tensor(np.ascontiguousarray(np.atleast_1d(v)), t.dtype) for v, t in zip(values, tiles))  # noqa: B905
+        return tuple(self.to_tensor(np.ascontiguousarray(np.atleast_1d(v)), t.dtype) for v, t in zip(values, tiles))
 
     state = wrap([d[at(0)] for d in data])
     for i in range(data[0].shape[axis]):
@@ -75,10 +76,10 @@ def _scan(self, tiles):
 
 def _boolean_mask(method, position):
     # Triton 3.9: `tile & python_bool` leaves integers behind an int1 tensor, which masked loads and stores reject
-    def with_boolean_mask(self, *args, **kwargs):
+    def with_boolean_mask(self, *given, **kwargs):
         from triton.runtime.interpreter import TensorHandle
 
-        args = list(args)
+        args = list(given)
         mask = args[position]
         if hasattr(mask, "data") and not isinstance(mask, np.ndarray) and mask.data.dtype != np.bool_:
             args[position] = TensorHandle(mask.data.astype(np.bool_), mask.dtype)
@@ -87,7 +88,7 @@ def _boolean_mask(method, position):
     return with_boolean_mask
 
 
-_interpreted: dict[int, object] = {}
+_interpreted: dict[int, tuple[Any, Any]] = {}
 
 
 def _function(kernel):
@@ -108,7 +109,12 @@ def _patched():
 
     builder = interpreter.InterpreterBuilder
     patch_tensor, patch_language = interpreter._patch_lang_tensor, interpreter._patch_lang
-    kept = (JITFunction.__call__, interpreter.ScanOps.generic_scan, builder.create_masked_load, builder.create_masked_store)
+    kept = (
+        JITFunction.__call__,
+        interpreter.ScanOps.generic_scan,
+        builder.create_masked_load,
+        builder.create_masked_store,
+    )
     scopes = []
 
     def tensor(cls, scope):
@@ -130,7 +136,12 @@ def _patched():
     try:
         yield
     finally:
-        JITFunction.__call__, interpreter.ScanOps.generic_scan, builder.create_masked_load, builder.create_masked_store = kept
+        (
+            JITFunction.__call__,
+            interpreter.ScanOps.generic_scan,
+            builder.create_masked_load,
+            builder.create_masked_store,
+        ) = kept
         interpreter._patch_lang_tensor, interpreter._patch_lang = patch_tensor, patch_language
         for restore in reversed(scopes):
             restore()

@@ -37,7 +37,9 @@ def printed(walk: Walk, dtype: Any) -> Formula:
 
     def rows(values, here):
         n = len(names)
-        now, near, far = (Rows(dict(zip(names, values[i * n : (i + 1) * n], strict=True)).__getitem__) for i in range(3))
+        now, near, far = (
+            Rows(dict(zip(names, values[i * n : (i + 1) * n], strict=True)).__getitem__) for i in range(3)
+        )
         return now, near, far, Beside(near=values[-2], far=values[-1] if here else False, here=here)
 
     bodies, used = {}, {}
@@ -52,11 +54,15 @@ def printed(walk: Walk, dtype: Any) -> Formula:
             return walk.outputs(x, carry, *rows(values, here))
 
         bodies[f"{prefix}step"], used[f"{prefix}step"] = body_of(step, avals, labels)
-        bodies[f"{prefix}read"], used[f"{prefix}read"] = body_of(read, (number, number, *avals), ["x", "carry", *labels])
+        bodies[f"{prefix}read"], used[f"{prefix}read"] = body_of(
+            read, (number, number, *avals), ["x", "carry", *labels]
+        )
     looped = used["step"] | used["read"]
     if walk.mask is not None:
         looped = looped | {f"now_{walk.mask}"}
-    reads = {name for label in looped.union(*used.values()) for name in names if label in {f"{p}_{name}" for p in _PLACES}}
+    reads = {
+        name for label in looped.union(*used.values()) for name in names if label in {f"{p}_{name}" for p in _PLACES}
+    }
     return Formula(bodies, used, looped, frozenset(reads | ({walk.init} if walk.init else set())))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from .._walk import EDGE, LONG, STEP, SUM, Beside, Rows, Walk, accumulator, batch_shape
+from .._walk import EDGE, LONG, SUM, Beside, Rows, Walk, accumulator, batch_shape
 
 
 def affine(a, x, b):
@@ -30,7 +30,8 @@ def by_scan(a, b, init, axis, reverse):
 
     moved = (jnp.moveaxis(a, axis, 0), jnp.moveaxis(b, axis, 0))
     init = jnp.squeeze(init, axis)
-    carry = jnp.where(moved[0][0] == moved[1][0], init, init)  # reads the data: what varies over a mesh varies in the carry
+    # reads the data: what varies over a mesh varies in the carry
+    carry = jnp.where(moved[0][0] == moved[1][0], init, init)
     return jnp.moveaxis(jax.lax.scan(step, carry, moved, reverse=reverse)[1], 0, axis)
 
 
@@ -106,7 +107,7 @@ class _Series:
     @property
     def _live_so_far(self):
         """The position of the last live step up to and with this one, in walking order; -1 where there is none."""
-        live = jnp.where(getattr(self.now, self.walk.mask), self.order, -1)
+        live = jnp.where(self.now.mask, self.order, -1)
         return jax.lax.cummax(live, axis=self.axis, reverse=self.walk.reverse)
 
     @property
@@ -157,10 +158,10 @@ def evaluate(walk: Walk, operands, axis: int, dtypes, linear: Callable):
     past = [0.0] * len(outs)
     if walk.mirrored and {LONG, EDGE} & set(walk.all_kinds):
         state = s._last_row(x)
-        rows = (s.edge, s.end, None, Beside(near=s.has_end(), far=False, here=False))
-        a, b = walk.coefficients(*rows)
-        past = walk.outputs(affine(jnp.asarray(a, s.dtype), state, b), state, *rows)
-    full = lambda x, n: jnp.broadcast_to(jnp.asarray(x, s.dtype), s._rows(n))  # noqa: E731
+        beyond = (s.edge, s.end, None, Beside(near=s.has_end(), far=False, here=False))
+        a, b = walk.coefficients(*beyond)
+        past = walk.outputs(affine(jnp.asarray(a, s.dtype), state, b), state, *beyond)
+    full = lambda x, n: jnp.broadcast_to(jnp.asarray(x, s.dtype), s._rows(n))
     results = []
     for kind, dtype, out, end in zip(walk.all_kinds, dtypes, outs, past, strict=True):
         if kind == EDGE:

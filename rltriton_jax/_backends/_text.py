@@ -27,8 +27,8 @@ def _flat(jaxpr, consts, args, read, equations):
         ins = [_literal(v) if isinstance(v, core.Literal) else read[v] for v in eqn.invars]
         inner = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")
         if inner is not None:
-            closed = inner if hasattr(inner, "consts") else core.ClosedJaxpr(inner, ())
-            results = _flat(closed.jaxpr, [_number(c) for c in closed.consts], ins, {}, equations)
+            inner_consts = [_number(c) for c in getattr(inner, "consts", ())]
+            results = _flat(getattr(inner, "jaxpr", inner), inner_consts, ins, {}, equations)
         else:
             results = [(len(equations), i) for i in range(len(eqn.outvars))]
             equations.append((eqn, ins))
@@ -44,7 +44,8 @@ def _number(value):
     if getattr(value, "shape", ()):
         raise TypeError(f"a formula must be pointwise, got a constant of shape {value.shape}")
     value = value.item() if hasattr(value, "item") else value
-    plain = next(kind(value) for kind in (bool, int, float) if isinstance(value, kind))  # JAX subclasses Python's numbers
+    # JAX subclasses Python's numbers
+    plain = next(kind(value) for kind in (bool, int, float) if isinstance(value, kind))
     finite = not isinstance(plain, float) or abs(plain) < float("inf")
     return repr(plain) if finite else f"float('{plain}')"
 
@@ -71,7 +72,7 @@ def _expression(eqn, ins):
         old, new = eqn.invars[0].aval.dtype, eqn.outvars[0].aval.dtype
         if old == new or (jnp.issubdtype(old, jnp.floating) and jnp.issubdtype(new, jnp.floating)):
             return ins[0]
-        if old == bool and jnp.issubdtype(new, jnp.floating):
+        if old == jnp.dtype(bool) and jnp.issubdtype(new, jnp.floating):
             return f"tl.where({ins[0]}, 1.0, 0.0)"
     if name in _SAME:
         return ins[0]

@@ -1,4 +1,4 @@
-"""One shape view: a walk's operands as columns of time, by strides alone, so that no layout costs a transpose or a copy."""
+"""One shape view: a walk's operands as columns of time, by strides alone: no layout costs a transpose or a copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .._walk import Walk, batch_shape, out_shape
 
 
 class View(NamedTuple):
-    """`dims` are the axes of the columns, the last varying fastest. Strides are in elements, 0 along a broadcast axis."""
+    """`dims` are the axes of the columns, the last varying fastest. Strides count elements, 0 on a broadcast axis."""
 
     length: int
     dims: tuple[int, ...]
@@ -39,7 +39,8 @@ def view(walk: Walk, shapes, axis: int) -> View:
     full = batch_shape(walk, shapes, axis)
     outs = [out_shape(kind, full, axis) for kind in walk.all_kinds]
     strides = [_strides(shape, full, axis) for shape in (*shapes, *outs)]
-    time = [0 if name in walk.fixed else s[axis] for name, s in zip(walk.names, strides)]  # outs follow, hence not strict
+    # the strides of the outputs follow those of the operands
+    time = [0 if name in walk.fixed else s[axis] for name, s in zip(walk.names, strides)]
     time += [s[axis] for s in strides[len(shapes) :]]
     dims: list[int] = []
     columns: list[list[int]] = [[] for _ in strides]

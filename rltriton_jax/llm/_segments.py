@@ -129,15 +129,15 @@ def segment_ends(segment_ids: ArrayLike, mask: ArrayLike | None = None) -> jax.A
         >>> segment_ends(jnp.array([7, 7, 7, 9, 9, -1]), jnp.array([1, 1, 0, 0, 1, 0])).astype(int).tolist()
         [0, 1, 0, 0, 1, 0]
     """
-    return _ends("segment_ends", segment_ids, mask)
+    return _last_live(*_read_segments("segment_ends", segment_ids, mask))
 
 
 def segment_starts(segment_ids: ArrayLike, mask: ArrayLike | None = None) -> jax.Array:
-    """Marks where sequences start in a packed row: the `episode_starts` of the core functions, with its last entry.
+    """Marks the first live token of each sequence in a packed row: the `episode_starts` of the core functions.
 
-    Entry t + 1 is true when token t is the last live token of its sequence (see `segment_ends`), entry 0 always.
-    Without mask and padding that is `segment_ids[t] != segment_ids[t - 1]`. With a mask the start stands right behind
-    the last live token of the sequence before, where the core functions look for it.
+    A token is a start when the live token before it in its row has another segment id, or when there is none. One
+    entry more than tokens, the last one true: what follows the row is a new sequence. Only live tokens are marked, so
+    a start is not lost when the core functions skip the masked tokens around a border.
 
     Args:
         segment_ids: integers `[..., tokens]`, -1 for padding.
@@ -152,18 +152,23 @@ def segment_starts(segment_ids: ArrayLike, mask: ArrayLike | None = None) -> jax
 
     Example:
         >>> import jax.numpy as jnp
-        >>> segment_starts(jnp.array([7, 7, 7, 9, 9])).astype(int).tolist()
-        [1, 0, 0, 1, 0, 1]
+        >>> segment_starts(jnp.array([7, 7, 7, 9, 9, -1]), jnp.array([1, 1, 0, 0, 1, 0])).astype(int).tolist()
+        [1, 0, 0, 0, 1, 0, 1]
     """
-    ends = _ends("segment_starts", segment_ids, mask)
-    return jnp.concatenate([jnp.ones((*ends.shape[:-1], 1), bool), ends], axis=-1)
+    ids, live = _read_segments("segment_starts", segment_ids, mask)
+    starts = jnp.flip(_last_live(jnp.flip(ids, -1), jnp.flip(live, -1)), -1)
+    return jnp.concatenate([starts, jnp.ones((*ids.shape[:-1], 1), bool)], axis=-1)
 
 
-def _ends(function: str, segment_ids: ArrayLike, mask: ArrayLike | None) -> jax.Array:
-    ids = read_ids(function, "segment_ids", segment_ids, None, "")
+def _read_segments(name: str, segment_ids: ArrayLike, mask: ArrayLike | None) -> tuple[jax.Array, jax.Array]:
+    ids = read_ids(name, "segment_ids", segment_ids, None, "")
     if not ids.ndim:
-        raise ValueError(f"{function}: segment_ids has shape (); pass an array of shape [..., tokens]")
-    live = read_flags(function, "mask", mask, ids.shape, "the shape of segment_ids") & (ids >= 0)
+        raise ValueError(f"{name}: segment_ids has shape (); pass an array of shape [..., tokens]")
+    return ids, read_flags(name, "mask", mask, ids.shape, "the shape of segment_ids") & (ids >= 0)
+
+
+def _last_live(ids: jax.Array, live: jax.Array) -> jax.Array:
+    """Live entries behind which the next live entry has another id, or is missing."""
     tokens = ids.shape[-1]
     if not tokens:
         return live

@@ -130,12 +130,26 @@ def trace_credit(
     credit = jnp.where(live & (left <= reach), share, 0)
     if steps:
         weights = jnp.cumsum(jnp.concatenate([jnp.ones((1,), dtype), powers[:-1]]))
-        nothing = jnp.zeros((*x.shape[:-1], turns + 1), dtype)
-        sums = n_step_returns(
-            x.astype(dtype), nothing, n=reach, discount=g, mask=live, time_axis=-1, implementation=implementation
-        )
-        credit = credit + sums / weights[entry]
+        credit = credit + _window_sums(x.astype(dtype), live, reach, g, implementation) / weights[entry]
     return credit.astype(out_dtype)
+
+
+def _window_sums(x: jax.Array, live: jax.Array, window: int, g: jax.Array, implementation: str | None) -> jax.Array:
+    """sum_{j < window} g^j x_{t+j} over the live turns of each row; 0 at dead turns."""
+    # n_step_returns takes no mask: the live turns move to the front of their row, and back.
+    front = jnp.argsort(~live, axis=-1, stable=True)
+    packed = jnp.take_along_axis(jnp.where(live, x, 0), front, axis=-1)
+    sums = n_step_returns(
+        packed,
+        jnp.zeros_like(x),
+        n=window,
+        discount=g,
+        bootstrap_value=0.0,
+        time_axis=-1,
+        implementation=implementation,
+    )
+    rank = jnp.maximum(lax.cumsum(live.astype(jnp.int32), axis=x.ndim - 1) - 1, 0)
+    return jnp.where(live, jnp.take_along_axis(sums, rank, axis=-1), 0)
 
 
 def trace_token_advantages(

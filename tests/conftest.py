@@ -1,0 +1,43 @@
+"""What must be set before JAX starts: eight devices on the CPU, and GPU memory taken as it is needed."""
+
+import gc
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+sys.path.insert(0, str(TESTS))  # table, reference and helpers, with every import mode of pytest
+if importlib.util.find_spec("rltriton_jax") is None:
+    sys.path.append(str(TESTS.parent))
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
+
+_TESTS_BETWEEN_CLEARINGS = 400
+_count = 0
+
+
+@pytest.fixture(autouse=True)
+def _few_programs_in_memory():
+    """Drops compiled programs now and then: each one maps memory, and Linux limits the maps of a process."""
+    global _count
+    yield
+    _count += 1
+    if _count % _TESTS_BETWEEN_CLEARINGS == 0:
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
+
+
+@pytest.fixture
+def x64():
+    """64-bit numbers on, for one test."""
+    import jax
+
+    with jax.enable_x64(True):
+        yield
