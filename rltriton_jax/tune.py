@@ -1,8 +1,8 @@
 """Searches for faster tiles on the GPU at hand: `python -m rltriton_jax.tune --shape 128x4096 --layout time`.
 
 A tile is admitted for a bucket of shapes (layout, log2 of time and of columns) only after it ran, was right against a
-float64 reference, and was faster in every one of several repetitions on fresh inputs, interleaved with the tile it would
-replace. Every candidate and its verdict go to a log (JSON lines) beside the file of tiles.
+float64 reference, and was faster in every one of several repetitions on fresh inputs, interleaved with the tile that it
+would replace. Every candidate and its verdict go to a log (JSON lines) beside the file of tiles.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def judge(bench: Bench, base: Tile, tile: Tile, least: float = LEAST, repetition
                     verdict.speedups.append(gain)
                 needed = least if which == 0 else UNHARMED
                 if not gain >= needed:
-                    verdict.reason = f"not faster: {estimator} {gain:.3f}x in repetition {repetition + 1}, {needed:.2f}x is needed"
+                    verdict.reason = (
+                        f"not faster: {estimator} {gain:.3f}x in repetition {repetition + 1}, {needed:.2f}x is needed"
+                    )
                     return verdict
     except Exception as error:  # a tile that does not compile or run is an answer
         verdict.reason = f"failed: {type(error).__name__}: {str(error)[:300]}"
@@ -96,19 +98,22 @@ def judge(bench: Bench, base: Tile, tile: Tile, least: float = LEAST, repetition
 
 
 def neighbours(tile: Tile) -> Iterator[Tile]:
-    """Every tile with one size doubled or halved."""
-    for name, value in tile._asdict().items():
-        if isinstance(value, bool):
-            continue
-        for other in (value * 2, value // 2):
-            if other >= 1:
-                yield tile._replace(**{name: other})
+    """Every tile with one size doubled or halved, or one switch turned; `rows` is the layout's."""
+    fields = tile._asdict()
+    for name, value in fields.items():
+        others = (not value,) if isinstance(value, bool) else tuple(n for n in (value * 2, value // 2) if n)
+        if name != "rows":
+            yield from (Tile(**{**fields, name: other}) for other in others)
 
 
 def sensible(tile: Tile) -> bool:
     """At least an element of the tile scan a thread, and no more in registers than a thread has."""
     threads = 32 * tile.warps
-    return tile.warps <= 32 and threads <= tile.runs * tile.columns and tile.runs * tile.columns * tile.steps <= 64 * threads
+    return (
+        tile.warps <= 32
+        and threads <= tile.runs * tile.columns
+        and tile.runs * tile.columns * tile.steps <= 64 * threads
+    )
 
 
 def search(
@@ -122,7 +127,7 @@ def search(
     """The best admitted tile: starting points first, then the neighbours of the best until none is better."""
     tried = {table}
     best, found = table, None
-    seeds = [table._replace(**dict(zip(("runs", "steps", "columns", "warps"), sizes))) for sizes in SEEDS[table.rows]]
+    seeds = [Tile(**{**table._asdict(), **dict(zip(_tuned.SIZES, sizes))}) for sizes in SEEDS[table.rows]]
     waiting = [*seeds, *neighbours(table)]
     while waiting and not over():
         tile = waiting.pop(0)
@@ -173,7 +178,9 @@ class OnDevice:
         with _tuned.forcing(tile) as forced:
             lowered = function.lower(jax.eval_shape(lambda: _data.draw(case)))
         if not forced.seen:
-            raise RuntimeError("rltriton_jax._backends._tiles.tile_for did not ask for tuned tiles; nothing can be tuned")
+            raise RuntimeError(
+                "rltriton_jax._backends._tiles.tile_for did not ask for tuned tiles; nothing can be tuned"
+            )
         return lowered, forced.seen[0]
 
     def _draw(self, which: int, repetition: int) -> tuple[list[Any], Gate]:
@@ -202,7 +209,10 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--layout", choices=LAYOUTS, action="append", help="default: time and batch")
     p.add_argument("--inner", type=int, default=4, help="the inner size of --layout inner")
     p.add_argument(
-        "--estimator", choices=ESTIMATORS, action="append", help="the first must gain, others must not lose (default: gae)"
+        "--estimator",
+        choices=ESTIMATORS,
+        action="append",
+        help="the first must gain, others must not lose (default: gae)",
     )
     p.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     p.add_argument("--least", type=float, default=LEAST, help=f"the speed-up a tile must show every time ({LEAST})")
@@ -218,7 +228,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.repetitions < _tuned.REPETITIONS or args.least <= 1.0:
         p.error(f"--repetitions must be at least {_tuned.REPETITIONS} and --least above 1")
     if jax.default_backend() != "gpu":
-        p.error("tiles are those of the Triton kernels, and JAX sees no GPU here; run this where jax.devices() lists one")
+        p.error(
+            "tiles are those of the Triton kernels, and JAX sees no GPU here; run this where jax.devices() lists one"
+        )
     device = jax.devices()[0].device_kind
     path = _tuned.path_for(device)
     if path is None:
@@ -256,7 +268,8 @@ def tune(cases: Sequence[Case], device: str, path: Path, args: argparse.Namespac
     if found is not None and not args.dry_run:
         about = {"shape": list(cases[0].shape), "estimators": list(bench.estimators), "dtype": cases[0].dtype}
         store(path, device, key, found, about)
-    title = f"{cases[0].label}: table {' '.join(map(str, table))}, tuned {' '.join(map(str, found.tile)) if found else 'none better'}"
+    tuned = " ".join(map(str, found.tile)) if found else "none better"
+    title = f"{cases[0].label}: table {' '.join(map(str, table))}, tuned {tuned}"
     _show.table(title, ("tile: " + " ".join(Tile._fields), "speed-ups", "verdict"), lines)
     return found
 

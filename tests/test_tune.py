@@ -11,7 +11,7 @@ from rltriton_jax._backends import _tuned
 from rltriton_jax._backends._tiles import Tile
 from rltriton_jax.benchmark._cases import Case
 
-TABLE = Tile(**{**dict.fromkeys(Tile._fields, 1), "runs": 16, "steps": 8, "columns": 32, "warps": 8, "rows": False})
+TABLE = Tile(runs=16, steps=8, columns=32, warps=8, rows=False)
 OTHER = TABLE._replace(warps=4)
 DEVICE = "NVIDIA H200"
 
@@ -217,7 +217,9 @@ def test_without_a_file_or_when_off_nothing_is_said(on_gpu, monkeypatch, tmp_pat
     assert not recwarn.list
 
 
-@pytest.mark.parametrize("layout, key", [("time", "columns T5 C3"), ("batch", "rows T5 C3"), ("inner", "inner 1 T5 C3")])
+@pytest.mark.parametrize(
+    "layout, key", [("time", "columns T5 C3"), ("batch", "rows T5 C3"), ("inner", "inner 1 T5 C3")]
+)
 def test_a_bench_runs_the_tile_it_is_told(layout, key, monkeypatch):
     """With the kernels in the interpreter: the forced tile is built, and the gate sees its result."""
     case = Case("gae", layout, 40, 8, inner=2 if layout == "inner" else 1)

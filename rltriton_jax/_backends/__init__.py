@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._walk import Walk, batch_shape, out_shape
+from .._walk import SUM, Walk, accumulator, batch_shape, out_shape
 from . import _jax_triton
 from ._plain import affine as affine
 from ._plain import by_associative_scan, by_scan
@@ -25,37 +25,67 @@ def outputs(walk: Walk, avals, axis: int, dtypes) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct(out_shape(k, full, axis), d) for k, d in zip(kinds, dtypes, strict=True)]
 
 
-def _kernel_of(walk, operands, axis):
-    from ._kernel import build
+def _run(call):
+    """An implementation by kernels, each run by `call(function, arrays, outs, grid, warps)`."""
 
-    seen = view(walk, [tuple(x.shape) for x in operands], axis)
-    return build(walk, tuple(jnp.dtype(x.dtype) for x in operands), seen, tile_for(seen))
+    def implementation(walk: Walk, operands, axis: int, dtypes):
+        from ._kernel import build
+
+        seen = view(walk, [tuple(x.shape) for x in operands], axis)
+        kernel = build(walk, tuple(jnp.dtype(x.dtype) for x in operands), seen, tile_for(seen))
+        segments = kernel.tile.segments
+        outs = outputs(walk, operands, axis, dtypes)
+        if segments > 1:
+            outs = [
+                jax.ShapeDtypeStruct((segments, *out.shape), out.dtype) if kind == SUM else out
+                for kind, out in zip(walk.all_kinds, outs, strict=True)
+            ]
+
+        def launch(which, more, outs):
+            arrays = [operands[k] for k in which.operands]
+            return list(call(which.function, [*arrays, *more], outs, kernel.grid, kernel.tile.warps))
+
+        extra = [last_live(walk, operands, axis, kernel)] if kernel.follows_mask else []
+        if kernel.reduce is not None:
+            map_ = jax.ShapeDtypeStruct((segments, seen.columns), accumulator(walk, [x.dtype for x in operands]))
+            extra += launch(kernel.reduce, extra, [map_, map_])
+        results = launch(kernel.scan, extra, outs)
+        if segments > 1:
+            results = [jnp.sum(x, 0) if kind == SUM else x for kind, x in zip(walk.all_kinds, results, strict=True)]
+        return results
+
+    return implementation
 
 
-def triton(walk: Walk, operands, axis: int, dtypes):
-    """The Triton kernels, on the GPU."""
-    kernel = _kernel_of(walk, operands, axis)
-    outs = outputs(walk, operands, axis, dtypes)
-    results = _jax_triton.call(
-        kernel.function, [operands[k] for k in kernel.operands], outs, grid=kernel.grid, warps=kernel.warps, name="scan"
-    )
-    return list(results)
+def last_live(walk: Walk, operands, axis: int, kernel):
+    """For each segment the position of the last live step before it, -1 where there is none: [segments, columns]."""
+    full = batch_shape(walk, [x.shape for x in operands], axis)
+    live = jnp.moveaxis(jnp.broadcast_to(operands[walk.names.index(walk.mask)] != 0, full), axis, 0).reshape(full[axis], -1)
+    t = jnp.arange(full[axis], dtype=jnp.int32 if full[axis] < 2**31 else jnp.int64)
+    position = jnp.where(live, (kernel.top - t if walk.reverse else t)[:, None], -1)
+    if walk.reverse:
+        position = position[::-1]
+    segments, length = kernel.tile.segments, kernel.chunks * kernel.tile.runs * kernel.tile.steps
+    before = kernel.top + 1 - full[axis] if walk.reverse else 0
+    after = segments * length - before - full[axis]
+    position = jnp.pad(position, ((before, after), (0, 0)), constant_values=-1).reshape(segments, length, -1)
+    latest = jax.lax.cummax(jnp.max(position, axis=1), axis=0)
+    return jnp.concatenate([jnp.full_like(latest[:1], -1), latest[:-1]])
 
 
-def interpret(walk: Walk, operands, axis: int, dtypes):
-    """The Triton kernels, run by Triton's interpreter on the CPU."""
-    kernel = _kernel_of(walk, operands, axis)
-    outs = outputs(walk, operands, axis, dtypes)
+def _on_gpu(function, arrays, outs, grid, warps):
+    return _jax_triton.call(function, arrays, outs, grid=grid, warps=warps, name="scan")
 
-    def on_host(*arrays):
+
+def _on_host(function, arrays, outs, grid, warps):
+    def run(*values):
         from ._interpreter import run
 
         results = [_poisoned(out) for out in outs]
-        run(kernel.function, kernel.grid, [*map(_contiguous, arrays), *results])
+        run(function, grid, [*map(_contiguous, values), *results])
         return results
 
-    read = [operands[k] for k in kernel.operands]
-    return list(jax.pure_callback(on_host, outs, *read, vmap_method="sequential"))
+    return jax.pure_callback(run, outs, *arrays, vmap_method="sequential")
 
 
 def _contiguous(x):
@@ -73,10 +103,10 @@ def _plain(linear):
 
 
 IMPLEMENTATIONS = {
-    "triton": triton,
+    "triton": _run(_on_gpu),
     "associative_scan": _plain(by_associative_scan),
     "scan": _plain(by_scan),
-    "interpret": interpret,
+    "interpret": _run(_on_host),
 }
 
 

@@ -78,13 +78,23 @@ def _device_function(key: str, formula: Formula, names: list[str]) -> str:
     return f"def {key}({state}now, near, far, has_near, has_far):\n{unpacked}{formula.bodies[key]}"
 
 
-class Kernel(NamedTuple):
+class Launch(NamedTuple):
     """A Triton function of one pointer per operand and output, to be run by a grid of programs."""
 
     function: Any
+    operands: tuple[int, ...]  # those of the walk's that it reads
+
+
+class Kernel(NamedTuple):
+    """How a walk is run: `scan`, after `reduce` where time is cut into segments."""
+
+    scan: Launch
+    reduce: Launch | None
     grid: tuple[int, ...]
-    warps: int
-    operands: tuple[int, ...]  # the operands it reads, of the walk's
+    tile: Tile
+    chunks: int  # of each segment
+    top: int  # time t is walked at position top - t, or t
+    follows_mask: bool  # the last live step before a segment must be told
 
 
 def build(walk: Walk, dtypes: tuple, view: View, tile: Tile) -> Kernel:
@@ -94,48 +104,84 @@ def build(walk: Walk, dtypes: tuple, view: View, tile: Tile) -> Kernel:
 
 @functools.lru_cache(maxsize=512)
 def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
+    formula = printed(walk, dtype)
+    top = -(-view.length // tile.steps) * tile.steps - 1 if tile.rows else view.length - 1
+    chunk = tile.runs * tile.steps
+    chunks = -(-(top + 1 if walk.reverse else view.length) // chunk)
+    per_segment = -(-chunks // tile.segments)
+    segments = -(-chunks // per_segment)
+    tile = tile._replace(segments=segments)
+    follows = walk.skips and any(u.startswith("near_") or u == "has_near" for u in frozenset().union(*formula.used.values()))
+    fits = view.columns % tile.columns == 0 and view.length == segments * per_segment * chunk
+    common = dict(
+        DIMS=view.dims, COLUMNS=view.columns, T=view.length, TOP=top if walk.reverse else 0, REVERSE=walk.reverse,
+        MIRRORED=walk.mirrored, ROWS=tile.rows, W=tile.runs, R=tile.steps, COLS=tile.columns, SEGMENTS=segments,
+        CHUNKS=per_segment, EVEN=fits, INDEX="tl.int64" if view.big else "tl.int32", ACC=f"tl.{jnp.dtype(dtype).name}",
+    )  # fmt: skip
+    maps = segments > 1
+    seen = follows and segments > 1
+    past = {key.upper(): key if key in formula.bodies else None for key in ("past_step", "past_read")}
+    padded = 1 << (max(segments, 32 * tile.warps // tile.columns) - 1).bit_length()
+    scan = _launch(
+        walk, formula, view, "walk", ("step", "read", "past_step", "past_read"), follows, seen, maps, len(walk.all_kinds),
+        dict(
+            STEP="step", READ="read", **past, OUT_KIND=tuple(_KIND[kind] for kind in walk.all_kinds),
+            OUT_STRIDE=view.out_time, OUT_COLUMN=view.out_columns, PADDED=padded,
+            EARLY=tile.early and per_segment > 1, **common,
+        ),
+    )  # fmt: skip
+    reduce = None
+    if maps:
+        reduce = _launch(walk, formula, view, "reduce", ("step",), follows, seen, False, 2, dict(STEP="step", **common))
+    return Kernel(scan, reduce, (-(-view.columns // tile.columns) * segments,), tile, per_segment, top, seen)
+
+
+def _launch(walk, formula, view, body, functions, follows, seen, maps, outs, constants) -> Launch:
+    """A Triton entry point around one of the bodies of `kernels.scan`, with the operands that these functions read."""
     import triton
     import triton.language as tl
 
-    from ..kernels import scan
+    from ..kernels import scan as bodies
 
-    formula = printed(walk, dtype)
-    edge_names = {edge for name, edge in walk.edges if name in formula.reads}
-    operands = tuple(k for k, name in enumerate(walk.names) if name in formula.reads or name in edge_names)
+    functions = [key for key in functions if key in formula.bodies]
+    whole = body == "walk"
+    used = frozenset().union(*(formula.used[key] for key in functions))
+    rows = (formula.rows if whole else formula.used["step"]) | ({f"now_{walk.mask}"} if walk.mask else set())
+    read = {name for name in walk.names if any(f"{place}_{name}" in used | rows for place in _PLACES)}
+    if whole and walk.init:
+        read.add(walk.init)
+    read |= {edge for name, edge in walk.edges if name in read}
+    operands = tuple(k for k, name in enumerate(walk.names) if name in read)
     names = [walk.names[k] for k in operands]
 
-    def pick(values):
-        return tuple(values[k] for k in operands)
-
     def reads(place):
-        return tuple(f"{place}_{name}" in formula.rows for name in names)
+        return tuple(f"{place}_{name}" in rows for name in names)
 
     def edge(name):
-        if name in walk.long:
-            return -2
         owner = walk.edge_of(name)
-        return names.index(owner) if owner in names else -1
+        return -2 if name in walk.long else names.index(owner) if owner in names else -1
 
-    fits = view.columns % tile.columns == 0 and view.length % (tile.runs * tile.steps) == 0
-    scope: dict[str, Any] = {"tl": tl, "walk": scan.walk}
-    for key in formula.bodies:
+    constants = {
+        **constants,
+        "NOW": reads("now"),
+        "NEAR": reads("near"),
+        "FAR": reads("far"),
+        "FLAG": tuple(name in walk.flags for name in names),
+        "FIXED": tuple(name in walk.fixed for name in names),
+        "EDGE": tuple(map(edge, names)),
+        "STRIDE": tuple(view.in_time[k] for k in operands),
+        "COLUMN": tuple(view.in_columns[k] for k in operands),
+        "MASK": names.index(walk.mask) if follows else -1,
+    }
+    if whole:
+        constants["INIT"] = names.index(walk.init) if walk.init else -1
+    scope: dict[str, Any] = {"tl": tl, body: getattr(bodies, body)}
+    for key in functions:
         scope[key] = triton.jit(compile_text(_device_function(key, formula, names), key, scope))
-    given = {key: key if key in scope else "None" for key in ("step", "read", "past_step", "past_read")}
-    constants = dict(
-        STEP=given["step"], READ=given["read"], PAST_STEP=given["past_step"], PAST_READ=given["past_read"],
-        NOW=reads("now"), NEAR=reads("near"), FAR=reads("far"),
-        FLAG=tuple(name in walk.flags for name in names), FIXED=tuple(name in walk.fixed for name in names),
-        EDGE=tuple(map(edge, names)), STRIDE=pick(view.in_time), COLUMN=pick(view.in_columns),
-        OUT_KIND=tuple(_KIND[kind] for kind in walk.all_kinds), OUT_STRIDE=view.out_time, OUT_COLUMN=view.out_columns,
-        DIMS=view.dims, COLUMNS=view.columns, T=view.length,
-        INIT=names.index(walk.init) if walk.init else -1,
-        MASK=names.index(walk.mask) if walk.skips else -1,
-        REVERSE=walk.reverse, MIRRORED=walk.mirrored, ROWS=tile.rows, W=tile.runs, R=tile.steps, COLS=tile.columns,
-        EVEN=fits, BIG=view.big, ACC=f"tl.{jnp.dtype(dtype).name}",
-    )  # fmt: skip
-    pointers = [f"p{i}" for i in range(len(operands))], [f"o{i}" for i in range(len(walk.all_kinds))]
-    ins, outs = ("".join(f"{p}, " for p in group) for group in pointers)
-    listed = ", ".join(f"{key}={value}" for key, value in constants.items())
-    text = f"def scan({ins}{outs}):\n    walk(({ins}), ({outs}), {listed})\n"
-    function = triton.jit(compile_text(text, "scan", scope))
-    return Kernel(function, (-(-view.columns // tile.columns),), tile.warps, operands)
+    groups = [f"p{i}" for i in range(len(operands))], ["s"] * seen, ["a", "y"] * maps, [f"o{i}" for i in range(outs)]
+    listed = ["".join(f"{name}, " for name in group) for group in groups]
+    passed = [f"({group})" for group in listed]
+    arguments = ", ".join(passed if whole else [passed[0], passed[1], passed[3]])
+    keywords = ", ".join(f"{key}={value}" for key, value in constants.items())
+    text = f"def scan({''.join(listed)}):\n    {body}({arguments}, {keywords})\n"
+    return Launch(triton.jit(compile_text(text, "scan", scope)), operands)

@@ -56,7 +56,7 @@ class _Series:
 
     def _read(self, name):
         x = self.operands[name]
-        return x != 0 if name in self.walk.flags else x.astype(self.dtype)
+        return x.astype(bool if name in self.walk.flags else self.dtype)
 
     def _slice(self, x, start, stop):
         return jax.lax.slice_in_dim(x, start, stop, axis=self.axis)

@@ -15,6 +15,8 @@ class Tile(NamedTuple):
     columns: int
     warps: int
     rows: bool
+    segments: int = 1  # time is cut into so many, a program each
+    early: bool = False  # load a chunk while the one before it is computed
 
 
 def _power_of_2(n: int) -> int:

@@ -1,4 +1,4 @@
-"""Tiles that `rltriton_jax.tune` found to be faster on this very GPU: read from a file of the user's, and refused unless all of it fits."""
+"""Tiles that `rltriton_jax.tune` found faster on this very GPU: the user's file, refused unless all of it fits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import math
 import os
 import re
 import warnings
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 VARIABLE = "RLTRITON_JAX_TILES"
 REPETITIONS = 3  # a tile's speed-up was reproduced at least so often
+SIZES = ("runs", "steps", "columns", "warps")  # powers of 2, as Triton wants them
 MOST = 1 << 16  # elements of a tile, and any of its sizes
 _KEY = re.compile(r"(rows|columns|inner \d+) T\d+ C\d+")
 
@@ -75,14 +75,17 @@ def _tile(key: str, fields: Any) -> Tile:
         if "bool" in kind:
             good = isinstance(value, bool)
         else:
-            good = type(value) is int and 1 <= value <= MOST and value & (value - 1) == 0
+            good = type(value) is int and 1 <= value <= MOST and (name not in SIZES or value & (value - 1) == 0)
         if not good:
             raise ValueError(f"{key}: {name} is {value!r}")
     tile = Tile(**fields)
-    sizes = [getattr(tile, name) for name in ("runs", "steps", "columns")]
-    if tile.warps > 32 or math.prod(sizes) > MOST or tile.rows != key.startswith("rows"):
+    if tile.warps > 32 or tile.runs * tile.steps * tile.columns > MOST or tile.rows != key.startswith("rows"):
         raise ValueError(f"{key}: {tile} is no tile for this layout")
     return tile
+
+
+def _is_gain(value: Any) -> bool:
+    return type(value) is float and 1.0 < value < 1e3
 
 
 def parse(found: Any, expected: Mapping[str, Any]) -> dict[str, Tile]:
@@ -100,8 +103,7 @@ def parse(found: Any, expected: Mapping[str, Any]) -> dict[str, Tile]:
         if not _KEY.fullmatch(key) or not isinstance(entry, dict):
             raise ValueError(f"{key!r} is no entry")
         gains = entry.get("speedups")
-        reproduced = isinstance(gains, list) and len(gains) >= REPETITIONS
-        if not reproduced or not all(type(gain) is float and 1.0 < gain < 1e3 for gain in gains):
+        if not isinstance(gains, list) or len(gains) < REPETITIONS or not all(map(_is_gain, gains)):
             raise ValueError(f"{key}: its speed-up was not reproduced {REPETITIONS} times")
         tiles[key] = _tile(key, entry.get("tile"))
     return tiles
@@ -118,7 +120,7 @@ def read(path: Path, device: str) -> dict[str, Tile]:
 
 @functools.cache
 def load_overrides() -> Mapping[str, Tile]:
-    """The tiles tuned on this machine's GPU; none, after one warning, where the file is bad or made with anything else."""
+    """The tiles tuned on this machine's GPU; none, after one warning, where the file is bad or stale."""
     import jax
 
     if jax.default_backend() != "gpu":

@@ -1,1 +1,1 @@
-"""Speed and memory of every estimator against a copy of the same bytes and against plain JAX: `python -m rltriton_jax.benchmark`."""
+"""Speed and memory of every estimator, against a copy of the same bytes and against plain JAX."""

@@ -1,10 +1,11 @@
-"""What is measured: an estimator over a layout, a shape and a type, forward or with its gradient; and the suites of these."""
+"""What is measured: an estimator over a layout, a shape and a type, forward or with its gradient; the suites."""
 
 from __future__ import annotations
 
 import dataclasses
 import zlib
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from ._estimators import ESTIMATORS
 
@@ -63,8 +64,8 @@ class Case:
 
 
 def _short(n: int) -> str:
-    for power, unit in ((20, "M"), (10, "k")):
-        if n >= 10 << power and n % (1 << power) == 0:
+    for least, power, unit in ((1 << 20, 20, "M"), (10 << 10, 10, "k")):
+        if n >= least and n % (1 << power) == 0:
             return f"{n >> power}{unit}"
     return str(n)
 
@@ -114,7 +115,7 @@ def llm() -> list[Case]:
 
 
 def full() -> list[Case]:
-    """Every shape with GAE, a third of them with each other estimator, type and gradient; ordered so that any beginning spans them."""
+    """Every shape with GAE, a third with each other estimator, type and gradient; any beginning of it spans them."""
     return [*quick(), *_spread(set(_everything()) - set(quick()))]
 
 
@@ -123,11 +124,11 @@ def _everything() -> Iterator[Case]:
     sites += [Case("gae", "batch", t, b) for t, b in FEW_ROWS]
     sites += [Case("gae", "inner", t, b, inner=i) for t, b in INNER for i in (2, 4, 16)]
     yield from sites
-    variants = [dict(estimator=name) for name in ESTIMATORS if name != "gae"]
+    variants: list[dict[str, Any]] = [dict(estimator=name) for name in ESTIMATORS if name != "gae"]
     variants += [dict(dtype="bfloat16"), dict(gradient=True), dict(masked=True)]
     for offset, change in enumerate(variants):
         for site in sites[offset % 3 :: 3]:
-            yield dataclasses.replace(site, **change)  # type: ignore[arg-type]
+            yield dataclasses.replace(site, **change)
 
 
 def _spread(cases: Iterable[Case]) -> list[Case]:

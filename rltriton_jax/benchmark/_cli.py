@@ -20,7 +20,9 @@ def shape(text: str) -> tuple[int, int]:
         sizes = [int(part.rstrip("kKmM")) * units.get(part[-1:].lower(), 1) for part in text.lower().split("x")]
         length, columns = sizes
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write time x columns, as in 128x4096 or 1Mx16") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no shape; write time x columns, as in 128x4096 or 1Mx16"
+        ) from None
     if min(length, columns) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: both sizes must be at least 1")
     return length, columns
@@ -31,13 +33,19 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--suite", choices=SUITES, default="quick", help="which cases (default: quick)")
     p.add_argument("--shape", type=shape, action="append", metavar="TxB", help="cases of this shape instead of a suite")
     p.add_argument("--estimator", choices=ESTIMATORS, action="append", help="only these, or of --shape (default: gae)")
-    p.add_argument("--layout", choices=LAYOUTS, action="append", help="only these, or of --shape (default: time, batch)")
+    p.add_argument(
+        "--layout", choices=LAYOUTS, action="append", help="only these, or of --shape (default: time, batch)"
+    )
     p.add_argument("--inner", type=int, default=4, help="the inner size of --layout inner with --shape (default: 4)")
     p.add_argument("--dtype", choices=("float32", "bfloat16"), action="append", help="only these types")
     p.add_argument("--gradient", action="store_true", help="only value and vjp")
     p.add_argument("--masked", action="store_true", help="only with a mask")
-    p.add_argument("--implementation", action="append", metavar="NAME", help="only these: triton, None, associative_scan, ...")
-    p.add_argument("--no-chains", action="store_true", help="leave out the in-graph cost, whose programs compile slowly")
+    p.add_argument(
+        "--implementation", action="append", metavar="NAME", help="only these: triton, None, associative_scan, ..."
+    )
+    p.add_argument(
+        "--no-chains", action="store_true", help="leave out the in-graph cost, whose programs compile slowly"
+    )
     p.add_argument("--budget", type=float, metavar="SECONDS", help="stop after this time and keep what there is")
     p.add_argument("--seed", type=int, default=0, help="of the random inputs")
     p.add_argument("--json", type=Path, metavar="FILE", help="write every number")
@@ -71,6 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = cases(args)
     if any(c.columns % c.inner for c in chosen):
         p.error(f"--inner {args.inner} does not divide the columns of --shape")
+    unmasked = next((c.estimator for c in chosen if c.masked and not ESTIMATORS[c.estimator].masks), None)
+    if unmasked:
+        p.error(f"{unmasked} takes no mask; drop --masked or pass another --estimator")
     if args.list:
         print("\n".join(case.label for case in chosen))
         return 0
@@ -81,10 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         p.error(str(error))
     about, rows = measure(chosen, args)
-    if args.json:
-        _report.write(args.json, about, rows)
     print(
-        f"{about['device']}, " + ", ".join(f"{k} {v}" for k, v in about["versions"].items() if v) + f"; {about['device_time']}"
+        f"{about['device']}, "
+        + ", ".join(f"{k} {v}" for k, v in about["versions"].items() if v)
+        + f"; {about['device_time']}"
     )
     for title, heads, lines in (*_report.tables(rows), _report.summary(rows)):
         _show.table(title, heads, lines)
@@ -95,9 +106,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         for path in _plots.write(args.plots, rows):
             print(path)
-    bad = [row for row in rows if row["status"] in ("WRONG", "failed")]
-    for row in bad:
-        print(f"{row['case']}: {row['implementation']} {row['status']}: {row['why']}", file=sys.stderr)
+    bad = [
+        f"{r['case']}: {r['implementation']} {r['status']}: {r['why']}"
+        for r in rows
+        if r["status"] in ("WRONG", "failed")
+    ]
+    bad += about["cases_failed"]
+    for line in bad:
+        print(line, file=sys.stderr)
     if about["cases_left"]:
         print(f"{about['cases_left']} of {len(chosen)} cases were left when the budget was used", file=sys.stderr)
     return 1 if bad else 0
@@ -109,22 +125,28 @@ def measure(chosen: Sequence[Case], args: argparse.Namespace) -> tuple[dict[str,
 
     clock = _measure.Clock(args.budget)
     rows: list[_report.Row] = []
-    about = _report.environment()
     reason = _timing.why_no_cupti()
-    about["device_time"] = f"device time by wall clock ({reason})" if reason else "device time by CUPTI"
-    done = 0
+    how = f"device time by wall clock ({reason})" if reason else "device time by CUPTI"
+    about = {**_report.environment(), "device_time": how, "cases_left": len(chosen), "cases_failed": []}
+
+    def wanted(name: str) -> bool:
+        return not args.implementation or name in args.implementation
+
     with _show.progress(len(chosen)) as move:
         try:
             for done, case in enumerate(chosen):
                 if clock.over():
                     break
                 move(done, case.label)
-                chosen_names = args.implementation
-                wanted = (lambda name: name in chosen_names) if chosen_names else (lambda name: True)
-                rows += _measure.run(case, clock, wanted, args.seed, not args.no_chains)
-            else:
-                done = len(chosen)
+                try:
+                    rows += _measure.run(case, clock, wanted, args.seed, not args.no_chains)
+                except Exception as error:  # a case too large for the device must not lose the others
+                    about["cases_failed"].append(f"{case.label}: {type(error).__name__}: {str(error)[:300]}")
+                about["cases_left"] = len(chosen) - done - 1
+                if args.json:
+                    _report.write(args.json, about, rows)
         except KeyboardInterrupt:
             print("interrupted; keeping what there is", file=sys.stderr)
-    about["cases_left"] = len(chosen) - done
+    if args.json:
+        _report.write(args.json, about, rows)
     return about, rows

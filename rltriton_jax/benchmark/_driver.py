@@ -26,7 +26,7 @@ def _checked(library: Any) -> Any:
 
 
 def copy_seconds(sources: Sequence[Any]) -> list[float] | None:
-    """Seconds of one copy of a source into fresh memory, per round of copies back to back; None where it cannot be done."""
+    """Seconds of one copy of a source, for each round of copies back to back; None where it cannot be done."""
     device = next(iter(sources[0].devices()))
     if device.platform != "gpu":
         return None

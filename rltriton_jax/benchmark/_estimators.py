@@ -1,4 +1,4 @@
-"""Each estimator as the benchmark sees it: its operands, the package's call, and the plain formula that peers and reference share."""
+"""Each estimator as the benchmark sees it: operands, the package's call, the formula of peers and reference."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any
 import rltriton_jax
 
 DISCOUNT, LAMBDA, STEPS = 0.99, 0.95, 5
+
+Args = dict[str, Any]
+Outs = tuple[Any, ...]
 
 # How operands are drawn: REAL and LOG_RATIO have T rows, LONG has T + 1, UNIT is within [0, 1).
 REAL, LONG, LOG_RATIO, UNIT = "real", "long", "log_ratio", "unit"
@@ -25,6 +28,7 @@ class Estimator:
     residual: tuple[str, ...] = ()
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     flags: bool = True
+    masks: bool = True
 
     @property
     def feed(self) -> str:
@@ -72,13 +76,13 @@ class Ops:
         return self.xp.where(args["terminated"] != 0, self.xp.zeros((), kind), self.xp.asarray(g, kind))
 
 
-def _gae(o: Ops, args):
+def _gae(o: Ops, args: Args) -> Outs:
     (v, w), g = o.states(args["values"]), o.discount(args)
     advantages = o.solve(g * LAMBDA, args["rewards"] + g * w - v)
     return advantages, advantages + v
 
 
-def _vtrace(o: Ops, args):
+def _vtrace(o: Ops, args: Args) -> Outs:
     (v, w), g = o.states(args["values"]), o.discount(args)
     rho = o.xp.minimum(1.0, o.xp.exp(args["log_rhos"]))
     error = args["rewards"] + g * w - v
@@ -86,19 +90,19 @@ def _vtrace(o: Ops, args):
     return v + d, rho * (error + g * LAMBDA * o.later(d, 0 * d))
 
 
-def _off_policy(o: Ops, args, traces):
+def _off_policy(o: Ops, args: Args, traces: Any) -> Any:
     q, g = args["q_taken"], o.discount(args)
     error = args["rewards"] + g * args["next_expected_q"] - q
     return q + o.solve(g * o.later(traces, 0 * traces), error)
 
 
-def _retrace(o: Ops, args):
+def _retrace(o: Ops, args: Args) -> Outs:
     rho, g = o.xp.minimum(1.0, o.xp.exp(args["log_rhos"])), o.discount(args)
     targets = _off_policy(o, args, LAMBDA * rho)
     return targets, rho * (args["rewards"] + g * o.later(targets, args["next_expected_q"]) - args["q_taken"])
 
 
-def _lambda_returns(o: Ops, args):
+def _lambda_returns(o: Ops, args: Args) -> Outs:
     (_, w), g = o.states(args["values"]), o.discount(args)
     b = args["rewards"] + g * (1 - LAMBDA) * w
     last = args["rewards"] + g * w
@@ -106,7 +110,7 @@ def _lambda_returns(o: Ops, args):
     return (o.solve(g * LAMBDA, b),)
 
 
-def _n_step(o: Ops, args):
+def _n_step(o: Ops, args: Args) -> Outs:
     (_, w), g = o.states(args["values"]), o.discount(args)
     returns = args["rewards"] + g * w
     for _ in range(STEPS - 1):
@@ -114,8 +118,8 @@ def _n_step(o: Ops, args):
     return (returns,)
 
 
-def _forward(decay: float):
-    def plain(o: Ops, args):
+def _forward(decay: float) -> Callable[[Ops, Args], Outs]:
+    def plain(o: Ops, args: Args) -> Outs:
         kept = o.discount(args, decay)
         return (o.solve(o.earlier(kept, 0 * kept), args["inputs"], reverse=False),)
 
@@ -132,7 +136,12 @@ ESTIMATORS = {
         {**_VALUES, "log_rhos": LOG_RATIO}, 2, _vtrace, ("rewards", "values"), ("log_rhos",), options=_TD
     ),
     "retrace": Estimator(
-        {**_Q, "log_rhos": LOG_RATIO}, 2, _retrace, ("rewards", "q_taken", "next_expected_q"), ("log_rhos",), options=_TD
+        {**_Q, "log_rhos": LOG_RATIO},
+        2,
+        _retrace,
+        ("rewards", "q_taken", "next_expected_q"),
+        ("log_rhos",),
+        options=_TD,
     ),
     "off_policy_returns": Estimator(
         {**_Q, "traces": UNIT},
@@ -151,7 +160,7 @@ ESTIMATORS = {
         options={"discount": DISCOUNT},
     ),
     "n_step_returns": Estimator(
-        _VALUES, 1, _n_step, ("rewards", "values"), options={"n": STEPS, "discount": DISCOUNT}
+        _VALUES, 1, _n_step, ("rewards", "values"), options={"n": STEPS, "discount": DISCOUNT}, masks=False
     ),
     "eligibility_traces": Estimator({"inputs": REAL}, 1, _forward(DISCOUNT * LAMBDA), ("inputs",), options=_TD),
     "episodic_prefix_sum": Estimator({"inputs": REAL}, 1, _forward(1.0), ("inputs",)),
@@ -162,5 +171,6 @@ ESTIMATORS = {
         ("inputs", "coefficients"),
         ("coefficients",),
         flags=False,
+        masks=False,
     ),
 }

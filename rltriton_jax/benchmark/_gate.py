@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -104,7 +103,7 @@ class Gate:
         return worst
 
     def _differences(self, k: int) -> list[tuple[Column, float, float]]:
-        """(direction, slope of <cotangents, outputs> along it, size of the terms) of column k; directions span 64 steps."""
+        """Of column k: directions of 65 steps, the slope of <cotangents, outputs> along each, and the terms' size."""
         rng = np.random.default_rng(k)
         found = []
         for n in range(DIRECTIONS if self.case.length <= 1 << 18 else 1):
@@ -118,7 +117,9 @@ class Gate:
             step = 1e-6
 
             def along(by: float, direction: Column = direction) -> tuple[Any, ...]:
-                return reference(self.case, {**self.columns[k], **{m: self.columns[k][m] + by * d for m, d in direction.items()}})
+                return reference(
+                    self.case, {**self.columns[k], **{m: self.columns[k][m] + by * d for m, d in direction.items()}}
+                )
 
             terms = [
                 ct * (up - down) / (2 * step)
@@ -127,5 +128,3 @@ class Gate:
             scale = max(1.0, float(np.sqrt(sum(np.sum(t * t) for t in terms))))
             found.append((direction, float(sum(t.sum() for t in terms)), scale))
         return found
-
-

@@ -31,7 +31,9 @@ def by_scan(a: Any, b: Any, axis: int, reverse: bool, unroll: int = 1) -> Any:
         return x, x
 
     rows = jnp.moveaxis(jnp.broadcast_to(a, b.shape), axis, 0), jnp.moveaxis(b, axis, 0)
-    return jnp.moveaxis(jax.lax.scan(step, jnp.zeros_like(rows[1][0]), rows, reverse=reverse, unroll=unroll)[1], 0, axis)
+    return jnp.moveaxis(
+        jax.lax.scan(step, jnp.zeros_like(rows[1][0]), rows, reverse=reverse, unroll=unroll)[1], 0, axis
+    )
 
 
 def _plain(case: Case, solve: Callable[..., Any]) -> Call:
@@ -55,11 +57,11 @@ def _rlax(case: Case) -> Call | None:
     def discounts(a: dict[str, Any]) -> Any:
         return jnp.where(a["terminated"], 0.0, DISCOUNT)
 
-    def gae(a):
+    def gae(a: dict[str, Any]) -> tuple[Any, ...]:
         advantages = rlax.truncated_generalized_advantage_estimation(a["rewards"], discounts(a), LAMBDA, a["values"])
         return advantages, advantages + a["values"][:-1]
 
-    def vtrace(a):
+    def vtrace(a: dict[str, Any]) -> tuple[Any, ...]:
         v = a["values"]
         out = rlax.vtrace_td_error_and_advantage(
             v[:-1], v[1:], a["rewards"], discounts(a), jnp.exp(a["log_rhos"]), LAMBDA, stop_target_gradients=False
@@ -67,7 +69,7 @@ def _rlax(case: Case) -> Call | None:
         # rlax mixes the next target into its advantages by lambda in the same way
         return v[:-1] + out.errors, out.pg_advantage
 
-    def off_policy(a):
+    def off_policy(a: dict[str, Any]) -> tuple[Any, ...]:
         return (
             rlax.general_off_policy_returns_from_q_and_v(
                 a["q_taken"][1:], a["next_expected_q"], a["rewards"], discounts(a), a["traces"][1:]
@@ -139,5 +141,3 @@ def with_gradient(case: Case, call: Call) -> Callable[..., Any]:
         return outs, pull(cotangents)[0]
 
     return both
-
-

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ._measure import Row
-from ._report import grouped, own_row
+from ._report import OURS, grouped, own_row
 
 FONT = 9
 
@@ -23,10 +23,12 @@ def write(folder: Path, rows: Sequence[Row]) -> Iterator[Path]:
     timed = [row for row in rows if "time" in row]
     if timed:
         yield _save(_fraction_of_copy(timed), folder / "fraction_of_copy.png")
-    for peer in dict.fromkeys(row["implementation"] for row in timed):
+    for peer in dict.fromkeys(row["implementation"] for row in timed if row["implementation"] not in OURS):
         pairs = list(speedups(timed, peer))
         if pairs:
-            yield _save(_speedup(peer, pairs), folder / f"speedup_{''.join(c if c.isalnum() else '_' for c in peer)}.png")
+            yield _save(
+                _speedup(peer, pairs), folder / f"speedup_{''.join(c if c.isalnum() else '_' for c in peer)}.png"
+            )
 
 
 def speedups(rows: Sequence[Row], peer: str) -> Iterator[tuple[str, float]]:
@@ -60,7 +62,12 @@ def _fraction_of_copy(rows: Sequence[Row]) -> Any:
             groups.setdefault(kind + (", gradient" if own["gradient"] else ""), []).append(own)
     for (kind, members), marker in zip(sorted(groups.items()), "osD^v<>pP*hX" * 4, strict=False):
         axes.scatter(
-            [row["bytes"] / 1e6 for row in members], [row["of_copy"] for row in members], s=28, marker=marker, label=kind, alpha=0.8
+            [row["bytes"] / 1e6 for row in members],
+            [row["of_copy"] for row in members],
+            s=28,
+            marker=marker,
+            label=kind,
+            alpha=0.8,
         )
     axes.axhline(1.0, color="black", linewidth=0.8)
     axes.axhline(0.95, color="grey", linewidth=0.8, linestyle="--")
@@ -81,13 +88,21 @@ def _speedup(peer: str, pairs: Sequence[tuple[str, float]]) -> Any:
         ordered = [ordered[round(k * (len(ordered) - 1) / 59)] for k in range(60)]
     figure, axes = pyplot.subplots(figsize=(8, 1.2 + 0.24 * len(ordered)))
     places = range(len(ordered))
-    axes.barh(places, [ratio for _, ratio in ordered], color=["tab:red" if ratio < 1 else "tab:blue" for _, ratio in ordered])
+    axes.barh(
+        places, [ratio for _, ratio in ordered], color=["tab:red" if ratio < 1 else "tab:blue" for _, ratio in ordered]
+    )
     axes.set_yticks(places, [case for case, _ in ordered], fontsize=FONT)
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_xscale("log")
     for place, (_, ratio) in zip(places, ordered, strict=True):
-        axes.annotate(f"{ratio:.3g}x", (ratio, place), xytext=(3, 0), textcoords="offset points", va="center", fontsize=FONT)
+        axes.annotate(
+            f"{ratio:.3g}x", (ratio, place), xytext=(3, 0), textcoords="offset points", va="center", fontsize=FONT
+        )
     axes.margins(x=0.15, y=0.01)
+    low, high = axes.get_xlim()
+    ticks = [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5) if low <= digit * 10.0**power <= high]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
     axes.set_xlabel(f"times as fast as {peer}")
     axes.grid(axis="x", alpha=0.3)
     return figure

@@ -18,12 +18,12 @@ HELD = 16e9  # bytes of outputs that may be alive at once
 
 
 class Timing(NamedTuple):
-    """Microseconds a call: median and quartiles over `count` repetitions."""
+    """Microseconds a call: median and quartiles over `repetitions`."""
 
     median: float
     low: float
     high: float
-    count: int
+    repetitions: int
     method: str
 
 
@@ -33,7 +33,7 @@ def _summary(seconds: Sequence[float], method: str) -> Timing:
 
 
 def rotation(bytes_per_call: int) -> int:
-    """How many sets of inputs make each call read from memory, not from cache; 1 where a call overflows the cache itself."""
+    """How many sets of inputs make each call read from memory: 1 where a call overflows the cache by itself."""
     return int(min(MOST_SETS, max(1, -(-2 * CACHE // bytes_per_call)))) if bytes_per_call < 2 * CACHE else 1
 
 
@@ -45,8 +45,8 @@ def rotated(sets: Sequence[Any], count: int) -> list[Any]:
     return jax.block_until_ready(full)
 
 
-class _Rotating(jax.stages.Wrapped):
-    """A jitted function of no arguments, whose calls take the sets in turn."""
+class _Rotating:
+    """A function of no arguments whose calls take the sets in turn; the profiler takes it for a jitted one."""
 
     def __init__(self, function: Callable[..., Any], sets: Sequence[Any]):
         self.function, self.sets, self.calls = function, sets, 0
@@ -54,6 +54,11 @@ class _Rotating(jax.stages.Wrapped):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.calls += 1
         return self.function(*self.sets[self.calls % len(self.sets)])
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    trace = eval_shape = lower
 
 
 @functools.cache
@@ -68,6 +73,7 @@ def _profiler() -> Any:
         if "mode" in inspect.signature(profiler.measure).parameters:
             by_cupti = functools.partial(by_cupti, mode="cupti")
         one = jax.jit(lambda x: x * 2).lower(jnp.ones((1024, 1024))).compile()
+        times: Any
         _, times = by_cupti(_Rotating(one, [(jnp.ones((1024, 1024)),)]), iterations=2)()
         if not times or not all(kernels and kernels[0][1] > 0 for kernels in times):
             return f"CUPTI saw no kernel in a call that launches one: {times}"
@@ -82,7 +88,7 @@ def why_no_cupti() -> str | None:
 
 
 def device_time(function: Callable[..., Any], sets: Sequence[Any], one_call: float, out_bytes: int) -> tuple[Any, Any]:
-    """(Timing, kernels a call) by CUPTI: the sum of a call's kernels, without the gaps between them. None without CUPTI."""
+    """(Timing, kernels a call) by CUPTI: the sum of a call's kernels without the gaps between; None without CUPTI."""
     by_cupti = _profiler()
     if isinstance(by_cupti, str):
         return None, None
@@ -142,7 +148,9 @@ def chain_time(step: Callable[[Any], Any], first: Any, lengths: tuple[int, int])
 
 @jax.jit
 def _copy(x: Any) -> Any:
-    return x ^ jnp.uint32(1)  # a kernel of one read and one write an element; a bare copy is no kernel, and CUPTI skips it
+    return x ^ jnp.uint32(
+        1
+    )  # a kernel of one read and one write an element; a bare copy is no kernel, and CUPTI skips it
 
 
 @functools.lru_cache(maxsize=256)

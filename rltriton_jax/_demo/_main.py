@@ -1,0 +1,108 @@
+"""The command line of the main job."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+
+from .._backends import IMPLEMENTATIONS
+from ..benchmark._cli import shape
+from . import _data, _measure, _rollout
+from ._calls import CALLS
+from ._measure import INTERPRETED, ORDER, TOLERANCE, Comparison
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="python -m rltriton_jax",
+        description="Runs every estimator by every implementation that this machine has, on a roll-out of CartPole with a "
+        "time limit or on random data, and prints how far each is from a loop over time in float64 NumPy and from "
+        "lax.associative_scan, and how long a call takes. Exits with 1 if anything disagrees.",
+    )
+    p.add_argument("--shape", type=shape, metavar="TxB", help="random data of this size, no roll-out: 128x4096")
+    p.add_argument("--steps", type=int, default=128, help="of the roll-out (default: %(default)s)")
+    p.add_argument("--envs", type=int, default=16, help="environments of the roll-out (default: %(default)s)")
+    p.add_argument(
+        "--autoreset",
+        choices=_rollout.MODES,
+        default=_rollout.MODES[0],
+        help="of the environments (default: %(default)s)",
+    )
+    p.add_argument("--dtype", choices=TOLERANCE, default="float32", help="of the data (default: %(default)s)")
+    p.add_argument("--implementation", choices=IMPLEMENTATIONS, action="append", help="only this one; may be repeated")
+    p.add_argument("--estimator", choices=CALLS, action="append", help="only this one; may be repeated")
+    p.add_argument("--seed", type=int, default=0, help="of data, policies and values (default: %(default)s)")
+    p.add_argument("--json", type=Path, metavar="FILE", help="write every result")
+    return p
+
+
+def _missing(args: argparse.Namespace) -> list[str]:
+    """The packages of the extra that this run needs and that do not import."""
+    missing = []
+    for name in ("rich", "gymnasium") if args.shape is None else ("rich",):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            missing.append(name)
+    return missing
+
+
+def _implementations(p: argparse.ArgumentParser, asked: list[str] | None) -> tuple[list[str], dict[str, str]]:
+    """Those to run, and of the others why they cannot. One that is asked for must run."""
+    reasons = {name: reason for name in IMPLEMENTATIONS if (reason := _measure.why_not(name))}
+    for name in asked or ():
+        if name in reasons:
+            p.error(f"implementation {name} cannot run here: {reasons[name]}")
+    chosen = asked or [name for name in IMPLEMENTATIONS if name not in reasons]
+    return sorted(set(chosen), key=ORDER.index), {} if asked else reasons
+
+
+def _run(p: argparse.ArgumentParser, args: argparse.Namespace) -> int:
+    from . import _report
+
+    names, left_out = _implementations(p, args.implementation)
+    estimators = [name for name in CALLS if name in (args.estimator or CALLS)]
+    if args.shape:
+        data = _data.draw(args.shape, args.dtype, args.seed)
+    else:
+        env = _rollout.make(args.envs, args.autoreset)
+        data = _rollout.play(env, args.steps, args.seed).typed(args.dtype)
+        env.close()
+    small = data.cut(*INTERPRETED)
+    results = []
+    with _report.bar(len(estimators) * len(names)) as advance:
+        for estimator in estimators:
+            compared: dict[tuple[int, int], Comparison] = {}
+            for name in names:
+                advance(f"{estimator}, {name}")
+                used = small if name == "interpret" else data
+                if used.shape not in compared:
+                    compared[used.shape] = Comparison(estimator, used, args.seed)
+                results.append(compared[used.shape].run(name))
+    _report.show(results, data.origin, data.shape, args.dtype, left_out)
+    if args.json:
+        described = dict(data=data.origin, shape=data.shape, dtype=args.dtype, seed=args.seed)
+        _report.write(args.json, results, **described, did_not_run=left_out)
+    return 0 if all(r.ok for r in results) else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if everything agrees, 1 if something does not, 2 for what cannot run."""
+    p = parser()
+    args = p.parse_args(argv)
+    if min(args.steps, args.envs) < 1:
+        p.error("--steps and --envs must be at least 1")
+    if missing := _missing(args):
+        print(
+            f'python -m rltriton_jax needs {" and ".join(missing)}: pip install "rltriton-jax[demo]"', file=sys.stderr
+        )
+        if missing == ["gymnasium"]:
+            print("Without gymnasium, --shape 128x4096 runs on random data.", file=sys.stderr)
+        return 2
+    with jax.enable_x64(args.dtype == "float64"):
+        return _run(p, args)
