@@ -198,8 +198,8 @@ def reduce(ins, seens, maps, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.con
            FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr, COLUMN: tl.constexpr,
            DIMS: tl.constexpr, COLUMNS: tl.constexpr, T: tl.constexpr, TOP: tl.constexpr, MASK: tl.constexpr,
            REVERSE: tl.constexpr, MIRRORED: tl.constexpr, ROWS: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
-           COLS: tl.constexpr, SEGMENTS: tl.constexpr, CHUNKS: tl.constexpr, EVEN: tl.constexpr, INDEX: tl.constexpr,
-           ACC: tl.constexpr):
+           COLS: tl.constexpr, SEGMENTS: tl.constexpr, CHUNKS: tl.constexpr, EARLY: tl.constexpr, EVEN: tl.constexpr,
+           INDEX: tl.constexpr, ACC: tl.constexpr):
     """Writes the map (a, y) of each segment of each column: `maps` are two arrays [SEGMENTS, COLUMNS]."""
     AXIS: tl.constexpr = 1 if ROWS else 0
     block, segment, flat = place(COLUMNS, COLS, SEGMENTS, False, INDEX)
@@ -219,9 +219,19 @@ def reduce(ins, seens, maps, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.con
         seen = expand(tl.zeros((COLS,), INDEX), ROWS)
     total_a = expand(tl.full((COLS,), 1, ACC), ROWS)
     total_y = expand(tl.zeros((COLS,), ACC), ROWS)
+    runs = (w * R).to(INDEX)
+    first = segment * CHUNKS
+    if EARLY:
+        coming = chunk(ins, base, fixed, first * (W * R) + runs, cm, None, NOW, NEAR, FLAG, FIXED, STRIDE, T, TOP, R, ROWS,
+                       REVERSE, EVEN, ACC)
     for i in range(0, CHUNKS):
-        s = (segment * CHUNKS + i) * (W * R) + (w * R).to(INDEX)
-        now = chunk(ins, base, fixed, s, cm, None, NOW, NEAR, FLAG, FIXED, STRIDE, T, TOP, R, ROWS, REVERSE, EVEN, ACC)
+        s = (first + i) * (W * R) + runs
+        if EARLY:
+            now = coming
+            coming = chunk(ins, base, fixed, s + W * R, cm, i + 1 < CHUNKS, NOW, NEAR, FLAG, FIXED, STRIDE, T, TOP, R,
+                           ROWS, REVERSE, EVEN, ACC)
+        else:
+            now = chunk(ins, base, fixed, s, cm, None, NOW, NEAR, FLAG, FIXED, STRIDE, T, TOP, R, ROWS, REVERSE, EVEN, ACC)
         av, bv, rows, seen = steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP, NOW, NEAR, FAR, FLAG, FIXED, EDGE,
                                    STRIDE, T, TOP, MASK, REVERSE, MIRRORED, ROWS, R, EVEN, ACC)
         a, y = run_map(av, bv, R)

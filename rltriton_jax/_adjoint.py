@@ -21,6 +21,11 @@ class Place(NamedTuple):
     carry: Rows
 
 
+def flags_kept(base: Walk, kept: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the `kept` names that are flags."""
+    return tuple(name for name in kept if name.removeprefix("ahead_") in (*base.flags, "beside"))
+
+
 @dataclasses.dataclass(frozen=True)
 class Adjoint(Walk):
     """Cotangents of the `wanted` operands of `base`, from those of its outputs that are `given`.
@@ -40,11 +45,10 @@ class Adjoint(Walk):
     @classmethod
     def of(cls, base: Walk, wanted: tuple[str, ...], given: tuple[int, ...], kept: tuple[str, ...]) -> Adjoint:
         """`kept` names what the forward pass saved beside operands: `x`, or `ahead_NAME`: NAME at the next live one."""
-        flags = tuple(name for name in kept if name.removeprefix("ahead_") in (*base.flags, "beside"))
         return cls(
             names=(*base.names, *kept, *(f"ct{i}" for i in given)),
             reverse=not base.reverse,
-            flags=(*base.flags, *flags),
+            flags=(*base.flags, *flags_kept(base, kept)),
             long=base.long,
             fixed=base.fixed,
             edges=(*base.edges, *((("x", base.init),) if base.init and "x" in kept else ())),

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from . import _backends
+from . import _backends, _partition
 from ._adjoint import Adjoint
 from ._backends import IMPLEMENTATIONS
+from ._tangent import Tangent
 from ._walk import EDGE, LINEAR, SUM, Walk, accumulator, batch_shape
 
 walk_p = Primitive("rltriton_walk")
 walk_p.multiple_results = True
+PLAIN = ("associative_scan", "scan")
 
 
 def run(walk: Walk, operands, axis: int, dtypes, implementation: str | None):
     """The outputs of `walk`, of types `dtypes`."""
-    return walk_p.bind(*operands, walk=walk, axis=axis, dtypes=tuple(dtypes), implementation=implementation)
+    operands = _partition.aligned(walk, operands, axis)
+    # XLA splits its own operations over devices by itself; what else runs there is told how, and for which
+    devices = None if implementation in PLAIN else _partition.devices_wanted()
+    params = dict(walk=walk, axis=axis, dtypes=tuple(dtypes), implementation=implementation, devices=devices)
+    return walk_p.bind(*operands, **params)
 
 
-@functools.partial(jax.jit, static_argnames=("walk", "axis", "dtypes", "implementation"))
+@functools.partial(jax.jit, static_argnames=("walk", "axis", "dtypes", "implementation", "devices"))
 def _compiled(operands, **params):
     return walk_p.bind(*operands, **params)
 
@@ -38,16 +41,19 @@ def _eager(*operands, **params):
 
 
 @walk_p.def_abstract_eval
-def _shapes(*avals, walk, axis, dtypes, implementation):
-    return [jax.core.ShapedArray(out.shape, out.dtype) for out in _backends.outputs(walk, avals, axis, dtypes)]
+def _types(*avals, walk, axis, dtypes, **_):
+    outs = _backends.outputs(walk, avals, axis, dtypes)
+    return _partition.typed(outs, avals, batch_shape(walk, [x.shape for x in avals], axis))
 
 
-def _lower(gpu: bool):
-    def on_platform(*operands, walk, axis, dtypes, implementation):
+def _lower(gpu: bool, plain: str = "associative_scan"):
+    """Lowering for a platform, where `plain` is the faster of the plain-JAX forms."""
+
+    def on_platform(operands, walk, axis, dtypes, implementation):
         if 0 in batch_shape(walk, [x.shape for x in operands], axis):
             return _backends.empty(walk, operands, axis, dtypes)
         if implementation is None:
-            implementation = "triton" if gpu and _backends.usable_on_gpu() else "associative_scan"
+            implementation = "triton" if gpu and _backends.usable_on_gpu() else plain
         elif implementation == "triton" and not gpu:
             raise ValueError(
                 "implementation='triton' needs an NVIDIA or AMD GPU, and this is being compiled for another platform; "
@@ -58,15 +64,23 @@ def _lower(gpu: bool):
             raise ValueError(f"implementation='triton' cannot run: {_backends._jax_triton.why_not()}")
         return IMPLEMENTATIONS[implementation](walk, operands, axis, dtypes)
 
-    return mlir.lower_fun(on_platform, multiple_results=True)
+    def rule(ctx, *operands, walk, axis, devices, **params):
+        def body(*operands):
+            return on_platform(operands, walk, axis, **params)
+
+        on_host = params["implementation"] == "interpret"
+        return _partition.lower(ctx, operands, body, walk, axis, "whole" if on_host else "split" if devices else None)
+
+    return rule
 
 
 mlir.register_lowering(walk_p, _lower(gpu=False))
+mlir.register_lowering(walk_p, _lower(gpu=False, plain="scan"), platform="cpu")  # faster there at every shape measured
 for _platform in ("cuda", "rocm"):
     mlir.register_lowering(walk_p, _lower(gpu=True), platform=_platform)
 
 
-def _batch(operands, dims, *, walk, axis, dtypes, implementation):
+def _batch(operands, dims, *, walk, axis, dtypes, implementation, **_):
     """A batch axis stays where the largest batched operand has it; what is not batched gets an axis of size 1 there."""
     batched = [(x.size, d) for x, d in zip(operands, dims, strict=True) if d is not None]
     place = max(batched)[1]
@@ -86,88 +100,42 @@ def linear(a, b, init, axis: int, reverse: bool, implementation: str | None = No
     return run(LINEAR[reverse], (a, b, init), axis, (a.dtype,), implementation)[0]
 
 
-def _jvp(primals, tangents, *, walk, axis, dtypes, implementation):
-    """Any walk is pointwise work around the linear one, whose tangent is linear again."""
+def _jvp(primals, tangents, *, walk, axis, dtypes, implementation, **_):
+    """The tangent of a walk is a walk, whose transpose is the adjoint: in both modes one kernel each way."""
+    moved = {
+        name: tangent
+        for name, x, tangent in zip(walk.names, primals, tangents, strict=True)
+        if not isinstance(tangent, ad.Zero) and jnp.issubdtype(x.dtype, jnp.floating) and name not in walk.flags
+    }
+    if walk.mirrored or walk.saved or isinstance(walk, Tangent):
+        return _jvp_by_parts(primals, moved, walk, axis, dtypes, implementation)
+    by_name = dict(zip(walk.names, primals, strict=True))
+    for name, edge in walk.edges:
+        if edge in moved and name not in moved:  # the tangent of the edge stands past the end of this one
+            moved[name] = jnp.zeros_like(by_name[name])
+    keep = _to_keep(walk, tuple(moved), accumulator(walk, [x.dtype for x in primals])) if moved else ()
+    outs, kept = _keeping(walk, primals, axis, dtypes, implementation, keep)
+    if not moved:
+        return outs, [ad.Zero.from_primal_value(out) for out in outs]
+    tangent = Tangent.of(walk, tuple(moved), keep)
+    return outs, run(tangent, (*primals, *kept, *moved.values()), axis, dtypes, implementation)
+
+
+def _jvp_by_parts(primals, moved, walk, axis, dtypes, implementation):
+    """Any walk is pointwise work around the linear one: this serves the derivatives of derivatives."""
+
+    by_primitive = functools.partial(linear, implementation=implementation)
+
+    def parts(moved):
+        operands = [moved.get(name, x) for name, x in zip(walk.names, primals, strict=True)]
+        return _backends.evaluate(walk, operands, axis, dtypes, by_primitive)
+
     outs = run(walk, primals, axis, dtypes, implementation)
-    live = [
-        i
-        for i, t in enumerate(tangents)
-        if not isinstance(t, ad.Zero) and jnp.issubdtype(primals[i].dtype, jnp.floating)
-    ]
-    if walk in LINEAR.values():
-        tangent = _linear_tangent(primals, tangents, live, outs[0], walk, axis, implementation)
-        return outs, [tangent]
-
-    def rebuilt(values):
-        full = list(primals)
-        for i, value in zip(live, values, strict=True):
-            full[i] = value
-        return _backends.evaluate(walk, full, axis, dtypes, functools.partial(linear, implementation=implementation))
-
-    _, out_tangents = jax.jvp(rebuilt, ([primals[i] for i in live],), ([tangents[i] for i in live],))
-    return outs, out_tangents
-
-
-def _linear_tangent(primals, tangents, live, x, walk, axis, implementation):
-    a, b, init = primals
-    dtype, shape = x.dtype, x.shape
-    db, dinit = (tangents[i] if i in live else jnp.zeros_like(primals[i]) for i in (1, 2))
-    if 0 in live:
-        rows = [slice(None)] * x.ndim
-        rows[axis] = slice(1, None) if walk.reverse else slice(None, -1)
-        edge = jnp.broadcast_to(init, (*shape[:axis], 1, *shape[axis + 1 :])).astype(dtype)
-        carry = jnp.concatenate([x[tuple(rows)], edge] if walk.reverse else [edge, x[tuple(rows)]], axis)
-        carry = jnp.where((a == 0) & ~jnp.isfinite(carry), 0, carry)  # behind a cut
-        db = db + tangents[0] * carry
-    db = jnp.broadcast_to(db, shape).astype(dtype)
-    dinit = dinit.astype(dtype)
-    return run(walk, (a, db, dinit), axis, (dtype,), implementation)[0]
+    by_name = dict(zip(walk.names, primals, strict=True))
+    return outs, jax.jvp(parts, ({name: by_name[name] for name in moved},), (moved,))[1]
 
 
 ad.primitive_jvps[walk_p] = _jvp
-
-
-def _transpose(cotangents, *operands, walk, axis, dtypes, implementation):
-    """The linear walk is linear in its inputs and its initial state: its transpose is its adjoint."""
-    wanted = tuple(n for n, x in zip(walk.names, operands, strict=True) if ad.is_undefined_primal(x))
-    if isinstance(cotangents[0], ad.Zero):
-        return [ad.Zero(x.aval) if ad.is_undefined_primal(x) else None for x in operands]
-    if walk not in LINEAR.values() or "coefficient" in wanted:
-        raise NotImplementedError(f"transpose of {walk} by {wanted}")
-    known = [jnp.zeros(x.aval.shape, x.aval.dtype) if ad.is_undefined_primal(x) else x for x in operands]
-    pulled = dict(zip(wanted, adjoint(walk, known, axis, wanted, (0,), cotangents, {}, implementation), strict=True))
-    return [pulled.get(n) for n in walk.names]
-
-
-ad.primitive_transposes[walk_p] = _transpose
-
-
-def adjoint(walk, operands, axis, wanted, given, cotangents, kept: dict[str, Any], implementation):
-    """The cotangents of the `wanted` operands, in their own shapes and types."""
-    mirrored = Adjoint.of(walk, wanted, given, tuple(kept))
-    full = batch_shape(walk, [x.shape for x in operands], axis)
-    by_name = dict(zip(walk.names, operands, strict=True))
-    wide = accumulator(walk, [x.dtype for x in operands])
-
-    def reduced(name):
-        return [
-            i for i, (n, m) in enumerate(zip(by_name[name].shape, full, strict=True)) if i != axis and n == 1 and m != 1
-        ]
-
-    kinds = dict(zip(wanted, mirrored.kinds, strict=True))
-    dtypes = [wide if reduced(n) or kinds[n] in (SUM, EDGE) else by_name[n].dtype for n in wanted]
-    cts = [cotangents[i] for i in given]
-    outs = run(mirrored, (*operands, *kept.values(), *cts), axis, dtypes, implementation)
-    return [
-        jnp.sum(out, reduced(n), keepdims=True).astype(by_name[n].dtype) if reduced(n) else out.astype(by_name[n].dtype)
-        for n, out in zip(wanted, outs, strict=True)
-    ]
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
-def solve(walk: Walk, axis: int, dtypes, implementation: str | None, operands):
-    """The outputs of `walk`, differentiable by its adjoint: one kernel forward, one backward."""
-    return run(walk, operands, axis, dtypes, implementation)
 
 
 @functools.lru_cache(maxsize=512)
@@ -180,44 +148,64 @@ def _to_keep(walk: Walk, wanted: tuple[str, ...], dtype) -> tuple[str, ...]:
     return tuple(name for name in possible if name in printed(full, dtype).reads)
 
 
-def _forward(walk, axis, dtypes, implementation, operands):
-    perturbed = tuple(
-        name
-        for name, x in zip(walk.names, operands, strict=True)
-        if x.perturbed and jnp.issubdtype(x.value.dtype, jnp.floating) and name not in walk.flags
-    )
-    values = tuple(x.value for x in operands)
-    wide = accumulator(walk, [x.dtype for x in values])
-    keep = _to_keep(walk, perturbed, wide) if perturbed else ()
+def _keeping(walk, operands, axis, dtypes, implementation, keep: tuple[str, ...]):
+    """The outputs of `walk`, and what else it passed that is named in `keep`."""
     own = getattr(walk, "state_out", None)
     reuse = "x" in keep and own is not None and not walk.skips
     extra = tuple(name for name in keep if not (name == "x" and reuse))
-    saving = walk.saving(extra)
-    outs = run(saving, values, axis, (*dtypes, *(wide for _ in extra)), implementation)
+    wide = accumulator(walk, [x.dtype for x in operands])
+    outs = run(walk.saving(extra), operands, axis, (*dtypes, *(wide for _ in extra)), implementation)
     n = len(walk.kinds)
     kept = dict(zip(extra, outs[n:], strict=True))
     if reuse:
         kept["x"] = outs[own]
-    return outs[:n], (values, {name: kept[name] for name in keep}, _Static(perturbed))
+    return outs[:n], [kept[name] for name in keep]
 
 
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class _Static:
-    """Names carried in a residual."""
+def _transpose(cotangents, *operands, walk, axis, implementation, **_):
+    """A tangent is linear in the tangents of operands, the linear walk in its inputs and its initial state."""
+    sought = {n: x.aval for n, x in zip(walk.names, operands, strict=True) if ad.is_undefined_primal(x)}
+    given = tuple(i for i, ct in enumerate(cotangents) if not isinstance(ct, ad.Zero))
+    if isinstance(walk, Tangent):
+        base, prefix = walk.base, "d_"
+        known = operands[: len(walk.names) - len(walk.moved)]
+    elif walk in LINEAR.values() and "coefficient" not in sought:
+        base, prefix = walk, ""
+        known = [jnp.zeros(x.aval.shape, x.aval.dtype) if ad.is_undefined_primal(x) else x for x in operands]
+    else:
+        raise NotImplementedError(f"transpose of {walk} by {tuple(sought)}")
+    wanted = {name.removeprefix(prefix): aval for name, aval in sought.items()}
+    pulled = {}
+    if given:
+        pulled = _pull(base, known, walk.names, wanted, axis, {i: cotangents[i] for i in given}, implementation)
+    return [
+        (pulled[n.removeprefix(prefix)] if given else ad.Zero(x.aval)) if ad.is_undefined_primal(x) else None
+        for n, x in zip(walk.names, operands, strict=True)
+    ]
 
-    names: tuple[str, ...]
+
+ad.primitive_transposes[walk_p] = _transpose
 
 
-def _backward(walk, axis, dtypes, implementation, residuals, cotangents):
-    operands, kept, static = residuals
-    wanted = static.names
-    given = tuple(i for i, ct in enumerate(cotangents) if not isinstance(ct, SymbolicZero))
-    if not given or not wanted:
-        return (tuple(None for _ in operands),)
-    pulled = adjoint(walk, operands, axis, wanted, given, cotangents, kept, implementation)
-    by_name = dict(zip(wanted, pulled, strict=True))
-    return (tuple(by_name.get(name) for name in walk.names),)
+def _pull(base, known, names, wanted, axis, cotangents, implementation):
+    """The cotangents of the `wanted` operands of `base`, with the shapes and types of their avals."""
+    kept = names[len(base.names) : len(known)]
+    mirrored = Adjoint.of(base, tuple(wanted), tuple(cotangents), kept)
+    operands = (*known, *cotangents.values())
+    full = batch_shape(mirrored, [x.shape for x in operands], axis)
+    wide = accumulator(mirrored, [x.dtype for x in operands])
+    sums = [[i for i, n in enumerate(aval.shape) if i != axis and n == 1 != full[i]] for aval in wanted.values()]
+    dtypes = [
+        wide if over or kind in (SUM, EDGE) else aval.dtype
+        for over, kind, aval in zip(sums, mirrored.kinds, wanted.values(), strict=True)
+    ]
+    outs = run(mirrored, operands, axis, dtypes, implementation)
+    return {
+        name: (jnp.sum(out, over, keepdims=True) if over else out).astype(wanted[name].dtype)
+        for name, out, over in zip(wanted, outs, sums, strict=True)
+    }
 
 
-solve.defvjp(_forward, _backward, symbolic_zeros=True)
+def solve(walk: Walk, axis: int, dtypes, implementation: str | None, operands):
+    """The outputs of `walk`, to be differentiated in either mode, any number of times."""
+    return run(walk, operands, axis, dtypes, implementation)

@@ -116,7 +116,7 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
     common = dict(
         DIMS=view.dims, COLUMNS=view.columns, T=view.length, TOP=top if walk.reverse else 0, REVERSE=walk.reverse,
         MIRRORED=walk.mirrored, ROWS=tile.rows, W=tile.runs, R=tile.steps, COLS=tile.columns, SEGMENTS=segments,
-        CHUNKS=per_segment, EVEN=fits, INDEX="tl.int64" if view.big else "tl.int32", ACC=f"tl.{jnp.dtype(dtype).name}",
+        CHUNKS=per_segment, EARLY=tile.early and per_segment > 1, EVEN=fits, INDEX="tl.int64" if view.big else "tl.int32", ACC=f"tl.{jnp.dtype(dtype).name}",
     )  # fmt: skip
     maps = segments > 1
     seen = follows and segments > 1
@@ -127,7 +127,7 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
         dict(
             STEP="step", READ="read", **past, OUT_KIND=tuple(_KIND[kind] for kind in walk.all_kinds),
             OUT_STRIDE=view.out_time, OUT_COLUMN=view.out_columns, PADDED=padded,
-            EARLY=tile.early and per_segment > 1, **common,
+            **common,
         ),
     )  # fmt: skip
     reduce = None

@@ -42,8 +42,8 @@ class Data:
         return dataclasses.replace(self, **arrays)
 
     def cut(self, length: int, columns: int) -> Data:
-        """The first steps of the first columns."""
-        return self._each(lambda x: x[:length, :columns])
+        """The last steps of the first columns."""
+        return self._each(lambda x: x[-length:, :columns])
 
     def typed(self, dtype: str) -> Data:
         """With this type for everything but flags."""

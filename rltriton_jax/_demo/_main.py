@@ -12,30 +12,27 @@ import jax
 
 from .._backends import IMPLEMENTATIONS
 from ..benchmark._cli import shape
-from . import _data, _measure, _rollout
+from . import _data, _measure
 from ._calls import CALLS
-from ._measure import INTERPRETED, ORDER, TOLERANCE, Comparison
+from ._measure import BASE, INTERPRETED, TOLERANCE, Comparison
+from ._rollout import MODES, make, play
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="python -m rltriton_jax",
-        description="Runs every estimator by every implementation that this machine has, on a roll-out of CartPole with a "
-        "time limit or on random data, and prints how far each is from a loop over time in float64 NumPy and from "
+        description="Runs every estimator by every implementation that this machine has, on a roll-out of CartPole "
+        "with a time limit or on random data. Prints how far each is from a float64 loop and from "
         "lax.associative_scan, and how long a call takes. Exits with 1 if anything disagrees.",
     )
     p.add_argument("--shape", type=shape, metavar="TxB", help="random data of this size, no roll-out: 128x4096")
     p.add_argument("--steps", type=int, default=128, help="of the roll-out (default: %(default)s)")
     p.add_argument("--envs", type=int, default=16, help="environments of the roll-out (default: %(default)s)")
-    p.add_argument(
-        "--autoreset",
-        choices=_rollout.MODES,
-        default=_rollout.MODES[0],
-        help="of the environments (default: %(default)s)",
-    )
+    p.add_argument("--autoreset", choices=MODES, default=MODES[0], help="of the environments (default: %(default)s)")
     p.add_argument("--dtype", choices=TOLERANCE, default="float32", help="of the data (default: %(default)s)")
-    p.add_argument("--implementation", choices=IMPLEMENTATIONS, action="append", help="only this one; may be repeated")
-    p.add_argument("--estimator", choices=CALLS, action="append", help="only this one; may be repeated")
+    for option, names in (("--implementation", IMPLEMENTATIONS), ("--estimator", CALLS)):
+        text = f"only this one, may be repeated: {', '.join(names)}"
+        p.add_argument(option, choices=names, metavar="NAME", action="append", help=text)
     p.add_argument("--seed", type=int, default=0, help="of data, policies and values (default: %(default)s)")
     p.add_argument("--json", type=Path, metavar="FILE", help="write every result")
     return p
@@ -54,12 +51,13 @@ def _missing(args: argparse.Namespace) -> list[str]:
 
 def _implementations(p: argparse.ArgumentParser, asked: list[str] | None) -> tuple[list[str], dict[str, str]]:
     """Those to run, and of the others why they cannot. One that is asked for must run."""
-    reasons = {name: reason for name in IMPLEMENTATIONS if (reason := _measure.why_not(name))}
+    order = [BASE, *(name for name in IMPLEMENTATIONS if name != BASE)]
+    reasons = {name: reason for name in order if (reason := _measure.why_not(name))}
     for name in asked or ():
         if name in reasons:
             p.error(f"implementation {name} cannot run here: {reasons[name]}")
-    chosen = asked or [name for name in IMPLEMENTATIONS if name not in reasons]
-    return sorted(set(chosen), key=ORDER.index), {} if asked else reasons
+    names = [name for name in order if name not in reasons and name in (asked or order)]
+    return names, {} if asked else reasons
 
 
 def _run(p: argparse.ArgumentParser, args: argparse.Namespace) -> int:
@@ -70,8 +68,8 @@ def _run(p: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     if args.shape:
         data = _data.draw(args.shape, args.dtype, args.seed)
     else:
-        env = _rollout.make(args.envs, args.autoreset)
-        data = _rollout.play(env, args.steps, args.seed).typed(args.dtype)
+        env = make(args.envs, args.autoreset)
+        data = play(env, args.steps, args.seed).typed(args.dtype)
         env.close()
     small = data.cut(*INTERPRETED)
     results = []

@@ -20,7 +20,6 @@ from ._calls import CALLS, Arguments
 from ._data import Data
 
 BASE = "associative_scan"
-ORDER = (BASE, "scan", "triton", "interpret")
 INTERPRETED = (32, 8)  # steps and columns for Triton's interpreter
 # The largest error that rounding explains, in units of the largest output (of 1 where that is less).
 TOLERANCE = {"float32": 2e-5, "bfloat16": 8e-3, "float64": 1e-12}

@@ -18,13 +18,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+import rltriton_jax
+
 from ._measure import TOLERANCE, Result
 
 
 def environment() -> dict[str, Any]:
     """Device and versions."""
-    versions = {}
-    for name in ("rltriton-jax", "jax", "jax-triton", "triton", "numpy"):
+    versions = {"rltriton-jax": rltriton_jax.__version__}
+    for name in ("jax", "jaxlib", "jax-triton", "triton", "numpy"):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -56,17 +58,18 @@ def _error(x: float | None) -> str:
 def _wall(seconds: float | None) -> str:
     if seconds is None:
         return "-"
-    return f"{seconds * 1e6:.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
+    size, unit = next((k, u) for k, u in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")) if seconds >= k or u == "us")
+    return f"{seconds / size:.{0 if seconds >= 100 * size else 1 if seconds >= 10 * size else 2}f} {unit}"
 
 
 def show(results: list[Result], origin: str, shape: tuple[int, int], dtype: str, left_out: dict[str, str]) -> None:
     """Prints the table and what it does not say."""
     env = environment()
     versions = ", ".join(f"{name} {version}" for name, version in env["versions"].items())
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for head in ("estimator", "implementation"):
         table.add_column(head, no_wrap=True)
-    for head in ("error:\nfloat64\nloop", "error:\nassociative\nscan", "wall\nper call"):
+    for head in ("error to\nfloat64\nloop", "error to\nassociative\nscan", "wall\nper call"):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     previous = None
@@ -93,15 +96,15 @@ def show(results: list[Result], origin: str, shape: tuple[int, int], dtype: str,
     if checked and max(checked) < shape[1]:
         notes.append(f"The float64 loop checked {max(checked)} of {shape[1]} columns, drawn at random.")
     if any(r.shape != shape for r in results):
-        notes.append("Triton's interpreter is slow: interpret ran on the first steps and columns only.")
+        notes.append("Triton's interpreter is slow: interpret ran on the last steps of a few columns.")
     notes += [f"{name} did not run: {reason}." for name, reason in left_out.items()]
     notes += [f"{r.estimator} by {r.implementation} failed: {r.failure}" for r in results if r.failure]
     console = Console(soft_wrap=True, highlight=False)
     device = env["device"] if env["device"] == env["platform"] else f"{env['device']} ({env['platform']})"
     console.print(f"{device}, Python {env['python']}, {versions}", markup=False)
-    console.print(f"{origin}, {dtype}", markup=False)
+    console.print(f"{origin}, {dtype}\n", markup=False)
     console.print(table, soft_wrap=False)
-    console.print("\n".join(notes), markup=False)
+    console.print("\n".join(["", *notes]), markup=False)
 
 
 def write(path: Path, results: list[Result], **described: Any) -> None:

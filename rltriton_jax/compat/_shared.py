@@ -1,0 +1,149 @@
+"""What the compat modules share: shape checks under the caller's names, stop_gradient switches, action look-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+import rltriton_jax
+
+T = TypeVar("T")
+Flag = bool | Array  # a traced flag is taken too
+
+
+def arrays(function: str, shape: tuple[str, ...], **named: ArrayLike) -> list[Array]:
+    """The arguments as arrays: all of one shape, which has the axes that `shape` names."""
+    out = {name: jnp.asarray(x) for name, x in named.items()}
+    first = next(iter(out))
+    for name, x in out.items():
+        if x.ndim != len(shape):
+            what = "one trajectory; map the function over a batch with jax.vmap" if len(shape) == 1 else "such an array"
+            raise ValueError(f"{function}: {name} has shape {x.shape}; pass shape [{', '.join(shape)}], {what}")
+        if x.shape != out[first].shape:
+            raise ValueError(
+                f"{function}: {name} has shape {x.shape}, but {first} has shape {out[first].shape}; pass equal shapes"
+            )
+    return list(out.values())
+
+
+def require_rows(function: str, name: str, x: Array, rows: int, axis: int, like: str) -> None:
+    """ValueError unless x has so many rows of time."""
+    if x.shape[axis] != rows:
+        raise ValueError(f"{function}: {name} has shape {x.shape}; pass {rows} rows along axis {axis}, {like}")
+
+
+def stopped(stop: Flag, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """function(*args, **kwargs), through which no gradient flows where `stop` is set."""
+    if not isinstance(stop, bool | np.bool_):
+        return jax.tree.map(lambda x: jnp.where(stop, jax.lax.stop_gradient(x), x), function(*args, **kwargs))
+    if stop:  # in front of the scan: what is not differentiated saves nothing for a gradient
+        constant = lambda x: jax.lax.stop_gradient(x) if isinstance(x, Array) else x
+        args, kwargs = tuple(map(constant, args)), {name: constant(x) for name, x in kwargs.items()}
+    return function(*args, **kwargs)
+
+
+def error_against(stop: Flag, error: Array, prediction: Array) -> Array:
+    """target - prediction of target = prediction + error, which is a constant where `stop` is set."""
+    if isinstance(stop, bool | np.bool_) and not stop:
+        return error
+    constant = jax.lax.stop_gradient(error + prediction) - prediction
+    return constant if isinstance(stop, bool | np.bool_) else jnp.where(stop, constant, error)
+
+
+def taken(values: ArrayLike, actions: ArrayLike) -> Array:
+    """The value of each action: `[..., A]` and `[...]` give `[...]`."""
+    return jnp.take_along_axis(jnp.asarray(values), jnp.asarray(actions)[..., None], axis=-1)[..., 0]
+
+
+def behind(discount_t: Array, x: Array) -> Array:
+    """x of the next states, 0 where the discount ends the episode: it is not read, and sends back no gradient."""
+    ended = discount_t == 0
+    return jnp.where(ended.reshape(ended.shape + (1,) * (x.ndim - ended.ndim)), 0, x)
+
+
+def before(first: float, x: ArrayLike, axis: int = 0) -> Array:
+    """x moved one row later in time, behind a row of `first`."""
+    x = jnp.asarray(x)
+    return jnp.pad(x, [(int(i == axis), 0) for i in range(x.ndim)], constant_values=first)
+
+
+def off_policy_returns(
+    q_t: ArrayLike, v_t: Array, r_t: Array, discount_t: Array, c_t: ArrayLike, stop: Flag, axis: int = 0
+) -> Array:
+    """The public function, for action values and traces that begin with the second step."""
+    return stopped(
+        stop,
+        rltriton_jax.off_policy_returns,
+        r_t,
+        before(0.0, q_t, axis),
+        next_expected_q=v_t,
+        traces=before(0.0, c_t, axis),
+        discount=discount_t,
+        time_axis=axis,
+    )
+
+
+def retrace_errors(
+    function: str,
+    q_tm1: ArrayLike,
+    q_t: ArrayLike,
+    v_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    log_rhos: ArrayLike,
+    lambda_: ArrayLike,
+    stop: Flag,
+    axes: tuple[str, ...],
+) -> Array:
+    """Retrace targets by logarithms of ratios, less `q_tm1`; the last of `axes` is time."""
+    q_tm1, v_t, r_t, discount_t = arrays(function, axes, q_tm1=q_tm1, v_t=v_t, r_t=r_t, discount_t=discount_t)
+    q_t, log_rhos = arrays(function, axes, q_t=q_t, log_rhos=log_rhos)
+    axis = len(axes) - 1
+    require_rows(function, "q_t", q_t, max(r_t.shape[axis] - 1, 0), axis, "one fewer than r_t")
+    mixing = jnp.asarray(lambda_)
+    out = stopped(
+        stop,
+        rltriton_jax.retrace,
+        r_t,
+        before(0.0, q_t, axis),
+        next_expected_q=v_t,
+        log_rhos=before(0.0, log_rhos, axis),
+        discount=discount_t,
+        lambda_=before(0.0, jnp.broadcast_to(mixing, q_t.shape), axis) if mixing.ndim else mixing,
+        time_axis=axis,
+    )
+    return out.targets - q_tm1
+
+
+def importance_corrected_td_errors(
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    rho_tm1: ArrayLike,
+    lambda_: ArrayLike,
+    values: ArrayLike,
+    truncated: ArrayLike | None,
+    stop: Flag,
+) -> Array:
+    """rho[t] times the generalised advantage whose lambda is l[t] rho[t+1]."""
+    name = "importance_corrected_td_errors"
+    r_t, discount_t, rho_tm1 = arrays(name, ("T",), r_t=r_t, discount_t=discount_t, rho_tm1=rho_tm1)
+    (values,) = arrays(name, ("T + 1",), values=values)
+    require_rows(name, "values", values, len(r_t) + 1, 0, "one more than r_t")
+    following = jnp.append(rho_tm1[1:], jnp.ones_like(rho_tm1[:1]))  # behind the last step nothing is carried
+    out = stopped(
+        stop,
+        rltriton_jax.gae,
+        r_t,
+        values[:-1],
+        next_values=values[1:],
+        discount=discount_t,
+        lambda_=lambda_ * following,
+        truncated=truncated,
+    )
+    return error_against(stop, rho_tm1 * out.advantages, values[:-1])

@@ -1,0 +1,75 @@
+"""Brax's `compute_gae` (training.agents.ppo.losses)."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+import rltriton_jax
+
+
+def compute_gae(
+    truncation: ArrayLike,
+    termination: ArrayLike,
+    rewards: ArrayLike,
+    values: ArrayLike,
+    bootstrap_value: ArrayLike,
+    lambda_: ArrayLike = 1.0,
+    discount: ArrayLike = 0.99,
+) -> tuple[Array, Array]:
+    """Value targets, and advantages of one step against them.
+
+        A[t] = r[t] + g w[t] - V[t] + g l A[t+1]        A[T] = 0, and 0 at a truncated step
+        vs[t] = V[t] + A[t]
+        advantage[t] = r[t] + g vs[t+1] - V[t]        vs[T] = bootstrap_value; 0 at a truncated step
+
+    where w[t] = V[t+1]. Nothing behind a terminated step is read. A truncated step learns nothing, since the value of
+    its true next state is not known: its target is its value, and the step in front of it bootstraps from it. That is
+    `rltriton_jax.gae` with a mask that resets, then once more with lambda 0 and the targets as next values.
+
+    Args:
+      truncation: `[T, *batch]` flags (nonzero is true): a time limit cut the episode behind step t.
+      termination: `[T, *batch]` flags: step t ended the episode.
+      rewards: r, `[T, *batch]`.
+      values: V, `[T, *batch]`.
+      bootstrap_value: V[T], `[*batch]`.
+      lambda_: l, a scalar.
+      discount: g, a scalar.
+
+    Returns:
+      (vs, advantages), each `[T, *batch]`; no gradient flows through either, as in Brax.
+
+    Raises:
+      ValueError: a shape that does not fit.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rltriton_jax.compat.brax import compute_gae
+      >>> none, values = jnp.zeros((2, 1)), jnp.full((2, 1), 0.5)
+      >>> vs, advantages = compute_gae(none, none, jnp.ones((2, 1)), values, jnp.ones(1), lambda_=0.5, discount=0.5)
+      >>> print(vs.T, advantages.T)
+      [[1.5 1.5]] [[1.25 1.  ]]
+    """
+    rewards, values, bootstrap_value = jax.lax.stop_gradient(
+        tuple(map(jnp.asarray, (rewards, values, bootstrap_value)))
+    )
+    last = jnp.broadcast_to(bootstrap_value, values.shape[1:])[None]
+    kept = jnp.asarray(truncation) == 0
+
+    def advantages(next_values: Array, mixing: ArrayLike) -> Array:
+        out = rltriton_jax.gae(
+            rewards,
+            values,
+            next_values=jnp.concatenate([next_values[1:], last]),
+            discount=discount,
+            lambda_=mixing,
+            terminated=termination,
+            mask=kept,
+            mask_mode="reset",
+        )
+        return jax.lax.stop_gradient(out.advantages)
+
+    targets = values + advantages(values, lambda_)
+    return targets, advantages(targets, 0.0)
