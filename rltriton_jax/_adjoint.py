@@ -45,12 +45,14 @@ class Adjoint(Walk):
     @classmethod
     def of(cls, base: Walk, wanted: tuple[str, ...], given: tuple[int, ...], kept: tuple[str, ...]) -> Adjoint:
         """`kept` names what the forward pass saved beside operands: `x`, or `ahead_NAME`: NAME at the next live one."""
+        cotangents = tuple(f"ct{i}" for i in given)
         return cls(
-            names=(*base.names, *kept, *(f"ct{i}" for i in given)),
+            names=(*base.names, *kept, *cotangents),
             reverse=not base.reverse,
             flags=(*base.flags, *flags_kept(base, kept)),
             long=base.long,
-            fixed=base.fixed,
+            fixed=(*base.fixed, *(cotangents if base.exits else ())),
+            init="ct0" if base.exits else None,
             edges=(*base.edges, *((("x", base.init),) if base.init and "x" in kept else ())),
             mask=base.mask,
             mask_mode=base.mask_mode,
@@ -104,10 +106,15 @@ class Adjoint(Walk):
         args = (rows, ahead, None, place.beside)
         a, b = self.base.step(*args) if self.skips else self.base.coefficients(*args)
         outs = self.base.read(x, carry, *args) if self.skips else self.base.outputs(x, carry, *args)
-        return a, b, tuple(outs[i] for i in self.given)
+        return a, b, tuple(outs[i] for i in self._read_here)
+
+    @property
+    def _read_here(self):
+        """The given outputs that every step reads."""
+        return () if self.base.exits else self.given
 
     def _cotangents(self, place):
-        return tuple(getattr(place.rows, f"ct{i}") for i in self.given)
+        return tuple(getattr(place.rows, f"ct{i}") for i in self._read_here)
 
     def _onto_states(self, place):
         """What the outputs at `place` pass on to (x, carry). They are linear in both, so the point does not matter."""
@@ -139,7 +146,7 @@ class Adjoint(Walk):
         b = select(beside.near, self._onto_states(before)[1], 0.0)
         if beside.here:
             b = b + self._onto_states(self._at(now, far, beside))[0]
-        return select(beside.near, a, 0.0), b
+        return select(beside.near, a, 1.0 if self.init else 0.0), b
 
     def read(self, x, carry, now, near, far, beside):
         owner = {edge: name for name, edge in self.base.edges}

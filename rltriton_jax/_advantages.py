@@ -47,6 +47,7 @@ def gae(
     mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
+    axis_name: str | None = None,
     implementation: str | None = None,
 ) -> GAE:
     """Generalised advantage estimation.
@@ -72,6 +73,9 @@ def gae(
       mask: `[T, *batch]` flags: step t is real. At other steps the outputs are 0 and nothing is read.
       mask_mode: "skip" (as if the masked rows were deleted) or "reset" (a masked row ends the episode before it).
       time_axis: the axis of time in every array.
+      axis_name: inside `jax.shard_map`, the mesh axis over which time is sharded: every shard holds the next block of
+        steps, T rows in every array. What stands past the window counts on the last shard alone. The shards exchange
+        O(batch) numbers.
       implementation: None (the fastest for platform and shape), "triton", "associative_scan", "scan" or "interpret".
 
     Returns:
@@ -91,7 +95,7 @@ def gae(
 
     Schulman et al., High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv:1506.02438.
     """
-    call = Call.on("gae", "rewards", rewards, time_axis, implementation)
+    call = Call.on("gae", "rewards", rewards, time_axis, implementation, axis_name)
     call.series("reward", "rewards", rewards)
     call.values(values, bootstrap_value, next_values)
     call.spread("discount", "discount", discount)
@@ -121,6 +125,7 @@ def vtrace(
     mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
+    axis_name: str | None = None,
     implementation: str | None = None,
 ) -> VTrace:
     """V-trace: off-policy state-value targets, and advantages for the policy gradient.
@@ -144,7 +149,7 @@ def vtrace(
       clip_c: bound of the ratio in the trace, likewise.
       clip_pg_rho: bound of the ratio in the advantages, likewise.
       bootstrap_value, next_values, terminated, truncated, episode_starts, next_episode_start, mask, mask_mode,
-        time_axis, implementation: as for `gae`.
+        time_axis, axis_name, implementation: as for `gae`.
 
     Returns:
       `VTrace(targets, advantages)`, in the promoted floating dtype of rewards and values.
@@ -162,7 +167,7 @@ def vtrace(
     Espeholt et al., IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner Architectures,
     arXiv:1802.01561.
     """
-    call = Call.on("vtrace", "rewards", rewards, time_axis, implementation)
+    call = Call.on("vtrace", "rewards", rewards, time_axis, implementation, axis_name)
     call.series("reward", "rewards", rewards)
     call.values(values, bootstrap_value, next_values)
     call.ratios(log_rhos, rhos, clip_rho=clip_rho, clip_c=clip_c, clip_pg_rho=clip_pg_rho)
@@ -191,6 +196,7 @@ def retrace(
     mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
+    axis_name: str | None = None,
     implementation: str | None = None,
 ) -> Retrace:
     """Retrace(lambda): off-policy action-value targets, and advantages.
@@ -214,8 +220,8 @@ def retrace(
       lambda_: l, likewise.
       clip_c: bound of the ratio in the trace, a scalar; None or inf does not clip.
       clip_rho: bound of the ratio that weighs the advantages, likewise.
-      terminated, truncated, episode_starts, next_episode_start, mask, mask_mode, time_axis, implementation: as for
-        `gae`; a truncated step bootstraps from `next_expected_q`.
+      terminated, truncated, episode_starts, next_episode_start, mask, mask_mode, time_axis, axis_name, implementation:
+        as for `gae`; a truncated step bootstraps from `next_expected_q`.
 
     Returns:
       `Retrace(targets, advantages)`, in the promoted floating dtype of rewards and action values.
@@ -240,7 +246,7 @@ def retrace(
 
     Munos et al., Safe and Efficient Off-Policy Reinforcement Learning, arXiv:1606.02647.
     """
-    call = Call.on("retrace", "rewards", rewards, time_axis, implementation)
+    call = Call.on("retrace", "rewards", rewards, time_axis, implementation, axis_name)
     call.series("reward", "rewards", rewards)
     call.series("q", "q_taken", q_taken)
     call.series("next_value", "next_expected_q", next_expected_q)

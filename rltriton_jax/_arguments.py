@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ._backends import IMPLEMENTATIONS, step_arrays
+from ._sharding import joined, solve_over_time
 from ._solve import solve
 from ._walk import Formula, accumulator
 
@@ -29,6 +30,7 @@ class Call:
     data_name: str
     shape: tuple[int, ...]
     axis: int
+    axis_name: str | None = None
     operands: dict[str, Array] = dataclasses.field(default_factory=dict)
     flags: list[str] = dataclasses.field(default_factory=list)
     long: list[str] = dataclasses.field(default_factory=list)
@@ -37,7 +39,15 @@ class Call:
     carriers: list[Any] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def on(cls, function: str, data_name: str, data: ArrayLike, time_axis: int, implementation: str | None) -> Call:
+    def on(
+        cls,
+        function: str,
+        data_name: str,
+        data: ArrayLike,
+        time_axis: int,
+        implementation: str | None,
+        axis_name: str | None = None,
+    ) -> Call:
         """A call whose arrays have the shape of `data`."""
         if implementation is not None and implementation not in IMPLEMENTATIONS:
             names = ", ".join(map(repr, IMPLEMENTATIONS))
@@ -54,7 +64,10 @@ class Call:
                 f"{function}: time_axis={time_axis} is outside of {data_name} with {_described(array)}; "
                 f"pass one of {-array.ndim} to {array.ndim - 1}"
             )
-        return cls(function, data_name, tuple(array.shape), int(time_axis) % array.ndim)
+        call = cls(function, data_name, tuple(array.shape), int(time_axis) % array.ndim, axis_name)
+        if axis_name is not None:
+            call.shards()
+        return call
 
     @staticmethod
     def _array(function: str, name: str, value: ArrayLike | None) -> Array:
@@ -67,6 +80,18 @@ class Call:
         if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool) or jnp.iscomplexobj(array):
             raise TypeError(f"{function}: {name} must be real numbers or flags; got dtype {array.dtype}")
         return array
+
+    def shards(self) -> int:
+        """Over how many shards time goes on."""
+        if self.axis_name is None:
+            return 1
+        try:
+            return jax.lax.axis_size(self.axis_name)
+        except NameError as error:
+            raise ValueError(
+                f"{self.function}: axis_name={self.axis_name!r} is no axis here; call it inside jax.shard_map over a "
+                "mesh with that axis, or drop axis_name"
+            ) from error
 
     def error(self, name: str, array: Array, wanted: str) -> ValueError:
         return ValueError(
@@ -314,8 +339,26 @@ class Call:
             dtype = accumulator(walk, [x.dtype for x in operands])
         if 0 in self.shape:
             return [jnp.zeros(self.shape, dtype)] * outs
+        if self.axis_name is not None:
+            self._refuse_longer()
+            return solve_over_time(walk, self.axis, (dtype,) * outs, implementation, operands, self.axis_name)
         return solve(walk, self.axis, (dtype,) * outs, implementation, operands)
+
+    def _refuse_longer(self) -> None:
+        """T + 1 rows in every shard are not T + 1 rows in all."""
+        for operand, name, past in (
+            ("value", "values", "bootstrap_value"),
+            ("start", "episode_starts", "next_episode_start, if the function takes it"),
+        ):
+            if operand in self.long:
+                raise ValueError(
+                    f"{self.function}: {name} has T + 1 rows, which cannot be sharded over axis_name="
+                    f"{self.axis_name!r}; pass its first T rows, and {past}"
+                )
 
     def coefficients(self, kind: type[Formula], recurrence: str) -> tuple[Array, Array]:
         """The (a, b) of every step, as arrays."""
-        return step_arrays(self._walk(kind, "skip", recurrence=recurrence), self._typed(), self.axis)
+        walk, operands = self._walk(kind, "skip", recurrence=recurrence), self._typed()
+        if self.axis_name is not None:
+            return step_arrays(*joined(walk, self.axis, operands, self.axis_name), self.axis)
+        return step_arrays(walk, operands, self.axis)

@@ -14,7 +14,11 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from ._walk import batch_shape, out_shape
 
-NOWHERE = AbstractMesh((), ())
+
+
+def nowhere():
+    """A context in which no mesh is known."""
+    return jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
 
 
 def _names(entry) -> tuple[str, ...]:
@@ -95,7 +99,7 @@ def devices_wanted():
     """A jaxpr which, among the parameters of an equation, makes `jax.jit` lower the equation for known devices."""
     marker = custom_partitioning(lambda x: x)
     marker.def_partition(None, sharding_rule="i -> i")
-    with jax.sharding.use_abstract_mesh(NOWHERE):
+    with nowhere():
         return jax.make_jaxpr(marker)(np.zeros(1, np.float32))
 
 
@@ -103,18 +107,27 @@ def lower(ctx, operands, body, walk, axis, how: str | None):
     """Lowers `body`, a function of arrays that sees no mesh, over devices: "split", or "whole" on one of them."""
     ctx = ctx.replace(avals_in=[ShapedArray(a.shape, a.dtype) for a in ctx.avals_in])
     devices = getattr(ctx.module_context.axis_context, "device_assignment", None) or ()
-    several = how is not None and len(devices) > 1
-    run = _partitioned(body, walk, [a.shape for a in ctx.avals_in], axis) if several and how == "split" else body
+    several = len(devices) > 1 and not ctx.module_context.lowering_parameters.for_export  # a rule is not exported
+    run = _apart(body)
+    if several and how == "split":
+        run = _apart(_partitioned(run, walk, [a.shape for a in ctx.avals_in], axis))
+    elif several and how == "whole":
+        run = _spread(run, devices)
+    return mlir.lower_fun(run, multiple_results=True)(ctx, *operands)
 
+
+def _apart(function):
     def apart(*operands):
-        with jax.sharding.use_abstract_mesh(NOWHERE):
-            outs = run(*operands)
-            if several and how == "whole":  # or the results would stay on the device of the callback
-                everywhere = NamedSharding(Mesh(np.array(devices), ("devices",)), PartitionSpec())
-                outs = [jax.lax.with_sharding_constraint(out, everywhere) for out in outs]
-            return outs
+        with nowhere():
+            return function(*operands)
 
-    return mlir.lower_fun(apart, multiple_results=True)(ctx, *operands)
+    return apart
+
+
+def _spread(function, devices):
+    """`function`, whose results would otherwise stay on the device that runs it."""
+    everywhere = NamedSharding(Mesh(np.array(devices), ("devices",)), PartitionSpec())
+    return lambda *operands: [jax.lax.with_sharding_constraint(out, everywhere) for out in function(*operands)]
 
 
 def _partitioned(body, walk, shapes, axis):

@@ -26,6 +26,7 @@ def off_policy_returns(
     mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
+    axis_name: str | None = None,
     implementation: str | None = None,
 ) -> Array:
     """Off-policy action-value targets by traces of one's own choice.
@@ -44,8 +45,8 @@ def off_policy_returns(
       traces: c, `[T, *batch]`, of the action taken at step t; the first row is not used.
       discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the
         episode.
-      terminated, truncated, episode_starts, next_episode_start, mask, mask_mode, time_axis, implementation: as for
-        `gae`; a truncated step bootstraps from `next_expected_q`.
+      terminated, truncated, episode_starts, next_episode_start, mask, mask_mode, time_axis, axis_name, implementation:
+        as for `gae`; a truncated step bootstraps from `next_expected_q`.
 
     Returns:
       The targets, `[T, *batch]`, in the promoted floating dtype of rewards and action values.
@@ -62,7 +63,7 @@ def off_policy_returns(
 
     Munos et al., Safe and Efficient Off-Policy Reinforcement Learning, arXiv:1606.02647.
     """
-    call = Call.on("off_policy_returns", "rewards", rewards, time_axis, implementation)
+    call = Call.on("off_policy_returns", "rewards", rewards, time_axis, implementation, axis_name)
     call.series("reward", "rewards", rewards)
     call.series("q", "q_taken", q_taken)
     call.series("next_value", "next_expected_q", next_expected_q)
@@ -89,6 +90,7 @@ def lambda_returns(
     mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
+    axis_name: str | None = None,
     implementation: str | None = None,
 ) -> Array:
     """TD(lambda) returns.
@@ -106,7 +108,7 @@ def lambda_returns(
         episode.
       lambda_: l, likewise.
       bootstrap_value, next_values, terminated, truncated, episode_starts, next_episode_start, mask, mask_mode,
-        time_axis, implementation: as for `gae`.
+        time_axis, axis_name, implementation: as for `gae`.
 
     Returns:
       G, `[T, *batch]`, in the promoted floating dtype of rewards and values.
@@ -123,7 +125,7 @@ def lambda_returns(
 
     Sutton and Barto, Reinforcement Learning: An Introduction, 2nd edition, chapter 12.
     """
-    call = Call.on("lambda_returns", "rewards", rewards, time_axis, implementation)
+    call = Call.on("lambda_returns", "rewards", rewards, time_axis, implementation, axis_name)
     call.series("reward", "rewards", rewards)
     call.values(values, bootstrap_value, next_values, optional=True)
     call.spread("discount", "discount", discount)
@@ -146,6 +148,7 @@ def discounted_returns(
     mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
+    axis_name: str | None = None,
     implementation: str | None = None,
 ) -> Array:
     """Discounted returns, Monte Carlo within the window.
@@ -160,8 +163,8 @@ def discounted_returns(
         episode.
       bootstrap_value: G[T], a scalar or `[*batch]`.
       next_values: `[T, *batch]`, the value of the true next state, read only where a step was truncated.
-      terminated, truncated, episode_starts, next_episode_start, mask, mask_mode, time_axis, implementation: as for
-        `gae`.
+      terminated, truncated, episode_starts, next_episode_start, mask, mask_mode, time_axis, axis_name, implementation:
+        as for `gae`.
 
     Returns:
       G, `[T, *batch]`, in the floating dtype of the rewards.
@@ -183,7 +186,7 @@ def discounted_returns(
 
     Sutton and Barto, Reinforcement Learning: An Introduction, 2nd edition, chapter 3.
     """
-    call = Call.on("discounted_returns", "rewards", rewards, time_axis, implementation)
+    call = Call.on("discounted_returns", "rewards", rewards, time_axis, implementation, axis_name)
     call.series("reward", "rewards", rewards)
     if next_values is not None:
         call.series("next_value", "next_values", next_values)
@@ -210,6 +213,7 @@ def n_step_returns(
     mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
+    axis_name: str | None = None,
     implementation: str | None = None,
 ) -> Array:
     """n-step returns, mixed by lambda within their n steps.
@@ -229,8 +233,8 @@ def n_step_returns(
       discount: g, a scalar or an array like `rewards` (axes may be 1). A 0 in an array with a time axis ends the
         episode.
       lambda_: l, likewise; 1 gives the plain n-step return.
-      bootstrap_value, next_values, terminated, truncated, episode_starts, next_episode_start, time_axis,
-        implementation: as for `gae`.
+      bootstrap_value, next_values, terminated, truncated, episode_starts, next_episode_start, time_axis, axis_name,
+        implementation: as for `gae`. Shards of time exchange O(n batch) numbers here.
       mask, mask_mode: not supported here; a mask raises.
 
     Returns:
@@ -247,7 +251,7 @@ def n_step_returns(
 
     Sutton and Barto, Reinforcement Learning: An Introduction, 2nd edition, chapter 7.
     """
-    call = Call.on("n_step_returns", "rewards", rewards, time_axis, implementation)
+    call = Call.on("n_step_returns", "rewards", rewards, time_axis, implementation, axis_name)
     if isinstance(n, bool) or not isinstance(n, int | np.integer):
         raise TypeError(f"n_step_returns: n must be an int, known when the function is traced; got {type(n).__name__}")
     if n < 1:
@@ -263,11 +267,16 @@ def n_step_returns(
     call.spread("discount", "discount", discount)
     call.spread("lambda_", "lambda_", lambda_)
     call.ends(terminated, truncated, episode_starts, next_episode_start, next_values)
-    length = call.shape[call.axis]
-    if n >= length:
+    length, shards = call.shape[call.axis], call.shards()
+    if length < n - 1 and n < length * shards:
+        raise ValueError(
+            f"n_step_returns: n={n} reaches past the next shard of {length} steps; shard time over fewer devices, or "
+            "shard a batch axis instead"
+        )
+    if n >= length * shards:
         return call.run(Backward, implementation, "lambda_returns", "state", state_out=0)[0]
     ends = call.run(Backward, implementation, "one_step_returns", "state", state_out=0, wide=True)[0]
     if n > 1:
         a, b = call.coefficients(Backward, "lambda_returns")
-        ends = windowed(a, b, ends, int(n) - 1, call.axis, implementation)
+        ends = windowed(a, b, ends, int(n) - 1, call.axis, implementation, axis_name)
     return jnp.asarray(ends, call.out_dtype())

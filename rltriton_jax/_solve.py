@@ -116,7 +116,7 @@ def _jvp(primals, tangents, *, walk, axis, dtypes, implementation, **_):
     keep = _to_keep(walk, tuple(moved), accumulator(walk, [x.dtype for x in primals])) if moved else ()
     outs, kept = _keeping(walk, primals, axis, dtypes, implementation, keep)
     if not moved:
-        return outs, [ad.Zero.from_primal_value(out) for out in outs]
+        return outs, [ad.Zero(jax.typeof(out).to_tangent_aval()) for out in outs]
     tangent = Tangent.of(walk, tuple(moved), keep)
     return outs, run(tangent, (*primals, *kept, *moved.values()), axis, dtypes, implementation)
 
@@ -145,7 +145,9 @@ def _to_keep(walk: Walk, wanted: tuple[str, ...], dtype) -> tuple[str, ...]:
 
     possible = Adjoint.may_keep(walk)
     full = Adjoint.of(walk, wanted, tuple(range(len(walk.kinds))), possible)
-    return tuple(name for name in possible if name in printed(full, dtype).reads)
+    with _partition.nowhere():
+        reads = printed(full, dtype).reads
+    return tuple(name for name in possible if name in reads)
 
 
 def _keeping(walk, operands, axis, dtypes, implementation, keep: tuple[str, ...]):
@@ -168,7 +170,7 @@ def _transpose(cotangents, *operands, walk, axis, implementation, **_):
     given = tuple(i for i, ct in enumerate(cotangents) if not isinstance(ct, ad.Zero))
     if isinstance(walk, Tangent):
         base, prefix = walk.base, "d_"
-        known = operands[: len(walk.names) - len(walk.moved)]
+        known = list(operands[: len(walk.names) - len(walk.moved)])
     elif walk in LINEAR.values() and "coefficient" not in sought:
         base, prefix = walk, ""
         known = [jnp.zeros(x.aval.shape, x.aval.dtype) if ad.is_undefined_primal(x) else x for x in operands]

@@ -49,6 +49,10 @@ class Tangent(Walk):
     def kinds(self):
         return self.base.kinds
 
+    @property
+    def exits(self):
+        return self.base.exits
+
     def _x(self, rows, like):
         """The state of the base; where nothing reads it, it was not kept, and anything will do."""
         return rows.x if "x" in self.names else jnp.zeros_like(like)

@@ -22,6 +22,7 @@ def eligibility_traces(
     mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
+    axis_name: str | None = None,
     implementation: str | None = None,
 ) -> Array:
     """Accumulating eligibility traces, forward in time.
@@ -39,7 +40,7 @@ def eligibility_traces(
       terminated: `[T, *batch]` flags of any dtype: step t was its episode's last.
       truncated: likewise, by a time limit.
       episode_starts: instead of both, flags that step t is the first of an episode, `[T, *batch]` or `[T + 1, *batch]`.
-      mask, mask_mode, time_axis, implementation: as for `gae`.
+      mask, mask_mode, time_axis, axis_name, implementation: as for `gae`; `initial` counts on the first shard alone.
 
     Returns:
       z, of the shape and the floating dtype of `inputs`.
@@ -56,7 +57,7 @@ def eligibility_traces(
 
     Sutton and Barto, Reinforcement Learning: An Introduction, 2nd edition, chapter 12.
     """
-    call = Call.on("eligibility_traces", "inputs", inputs, time_axis, implementation)
+    call = Call.on("eligibility_traces", "inputs", inputs, time_axis, implementation, axis_name)
     call.series("input", "inputs", inputs)
     call.spread("discount", "discount", discount)
     call.spread("lambda_", "lambda_", lambda_)
@@ -76,6 +77,7 @@ def episodic_prefix_sum(
     mask: ArrayLike | None = None,
     mask_mode: str = "skip",
     time_axis: int = 0,
+    axis_name: str | None = None,
     implementation: str | None = None,
 ) -> Array:
     """Sums since the beginning of the episode, forward in time: returns so far, lengths, episode statistics.
@@ -88,7 +90,7 @@ def episodic_prefix_sum(
       inputs: x, `[T, *batch]` (time at `time_axis`); trailing axes may be features that the flags below do not have.
       initial: `[*batch]` or a scalar, the sum that enters step 0.
       terminated, truncated, episode_starts: as for `eligibility_traces`.
-      mask, mask_mode, time_axis, implementation: as for `gae`.
+      mask, mask_mode, time_axis, axis_name, implementation: as for `gae`; `initial` counts on the first shard alone.
 
     Returns:
       C, of the shape and the floating dtype of `inputs`.
@@ -107,7 +109,7 @@ def episodic_prefix_sum(
       >>> print(rltriton_jax.episodic_prefix_sum(jnp.array([2.0, 3.0, 4.0]), episode_starts=starts[1:], initial=1.0))
       [3. 3. 7.]
     """
-    call = Call.on("episodic_prefix_sum", "inputs", inputs, time_axis, implementation)
+    call = Call.on("episodic_prefix_sum", "inputs", inputs, time_axis, implementation, axis_name)
     call.series("input", "inputs", inputs)
     call.ends(terminated, truncated, episode_starts, None, None, forward=True)
     call.masks(mask, mask_mode)
@@ -122,6 +124,7 @@ def linear_recurrence(
     *,
     reverse: bool = False,
     time_axis: int = 0,
+    axis_name: str | None = None,
     implementation: str | None = None,
 ) -> Array:
     """The recurrence that all others are.
@@ -137,6 +140,7 @@ def linear_recurrence(
       initial: `[*batch]` or a scalar; None is 0.
       reverse: from the last step to the first.
       time_axis: the axis of time in both arrays.
+      axis_name: as for `gae`; `initial` counts on the shard that is walked first.
       implementation: as for `gae`.
 
     Returns:
@@ -153,7 +157,7 @@ def linear_recurrence(
 
     Blelloch, Prefix Sums and Their Applications, 1990.
     """
-    call = Call.on("linear_recurrence", "inputs", inputs, time_axis, implementation)
+    call = Call.on("linear_recurrence", "inputs", inputs, time_axis, implementation, axis_name)
     call.spread("coefficient", "coefficients", coefficients)
     if call.operands["coefficient"].size > 1:
         call.carriers.append(call.operands["coefficient"])

@@ -77,6 +77,7 @@ class Walk:
     saved: tuple[str, ...] = ()
 
     mirrored = False  # a mirrored walk (an adjoint) has its edge past its own end, and visits it
+    exits = False  # the only output is the state behind the last step, as a sum over time
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -111,7 +112,7 @@ class Walk:
 
     def outputs(self, x, carry, now, near, far, beside):
         """`read`, 0 at masked steps; then what the adjoint asked to save: the state, or a next live step's operand."""
-        if self.mask is None or not beside.here:
+        if self.mask is None or self.exits or not beside.here:
             outs = tuple(self.read(x, carry, now, near, far, beside))
         else:
             outs = tuple(select(now.mask, out, 0.0) for out in self.read(x, carry, self._live(now), near, far, beside))

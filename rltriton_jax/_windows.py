@@ -6,15 +6,28 @@ import jax
 import jax.numpy as jnp
 
 from ._backends import affine
+from ._sharding import with_following
 from ._solve import linear
 
 
-def windowed(a: jax.Array, b: jax.Array, ends: jax.Array, n: int, axis: int, implementation: str | None) -> jax.Array:
+def windowed(
+    a: jax.Array,
+    b: jax.Array,
+    ends: jax.Array,
+    n: int,
+    axis: int,
+    implementation: str | None,
+    axis_name: str | None = None,
+) -> jax.Array:
     """y[t] = f[t](f[t+1](... f[t+n-1](ends[t+n]))), f[t](x) = a[t] x + b[t]; the a of the last row must be 0.
 
     Time is cut into blocks of n. A window is the rest of its first block, then the beginning of the next: two composed
-    maps, each from scans that stop at the edges of blocks.
+    maps, each from scans that stop at the edges of blocks. Shards along `axis_name` need n rows of their next one.
     """
+    if axis_name is not None:
+        a, b, ends = (with_following(x, n, axis, axis_name) for x in (a, b, ends))
+        longer = windowed(a, b, ends, n, axis, implementation)
+        return jax.lax.slice_in_dim(longer, 0, a.shape[axis] - n, axis=axis)
     length = a.shape[axis]
     t = jnp.expand_dims(jnp.arange(length), [i for i in range(a.ndim) if i != axis])
     first, last = t % n == 0, t % n == n - 1

@@ -138,9 +138,7 @@ def weights(outputs, seed=0):
 
 def loss_of(function, weigh):
     """The weighted sum of all outputs."""
-    return lambda traced: sum(
-        jnp.vdot(w.astype(x.dtype), x) for w, x in zip(weigh, function(traced), strict=True)
-    )
+    return lambda traced: sum(jnp.vdot(w.astype(x.dtype), x) for w, x in zip(weigh, function(traced), strict=True))
 
 
 def numeric_gradient(f, kwargs, name, step=1e-5):

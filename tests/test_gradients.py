@@ -236,7 +236,9 @@ def test_a_gradient_has_the_type_of_its_argument(implementation, row):
     for name in names:
         assert got[name].dtype == types[name]
         assert got[name].shape == mixed[name].shape
-        expected = numeric_gradient(numeric_loss(row), {k: np.float64(v) if k in names else v for k, v in mixed.items()}, name)
+        expected = numeric_gradient(
+            numeric_loss(row), {k: np.float64(v) if k in names else v for k, v in mixed.items()}, name
+        )
         close(got[name], expected, max(1e-4, 2 * float(jnp.finfo(types[name]).eps)))
 
 

@@ -60,7 +60,8 @@ def _run(call):
 def last_live(walk: Walk, operands, axis: int, kernel):
     """For each segment the position of the last live step before it, -1 where there is none: [segments, columns]."""
     full = batch_shape(walk, [x.shape for x in operands], axis)
-    live = jnp.moveaxis(jnp.broadcast_to(operands[walk.names.index(walk.mask)] != 0, full), axis, 0).reshape(full[axis], -1)
+    mask = jnp.broadcast_to(operands[walk.names.index(walk.mask)] != 0, full)
+    live = jnp.moveaxis(mask, axis, 0).reshape(full[axis], -1)
     t = jnp.arange(full[axis], dtype=jnp.int32 if full[axis] < 2**31 else jnp.int64)
     position = jnp.where(live, (kernel.top - t if walk.reverse else t)[:, None], -1)
     if walk.reverse:

@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 from importlib import metadata
+from typing import Any
 
 
 @functools.cache
@@ -19,17 +20,13 @@ def load():
     if not hasattr(driver, "TMA_TF32"):
         driver.TMA_TF32 = 11  # jax-triton 0.4 wants Triton >= 3.7's name; without it it disables the whole backend
     import jax_triton
-    from jax.interpreters import partial_eval as pe
+    from jax._src.interpreters import partial_eval  # jax.interpreters does not show the default rule
 
-    call = getattr(jax_triton.triton_lib, "triton_kernel_call_p", None)
-    rules = getattr(pe, "dce_rules", None)
-    if rules is None:
-        from jax._src.interpreters import partial_eval as pe
-
-        rules = pe.dce_rules
-    rule, default = rules.get(call), getattr(pe, "_default_dce_rule", None)
+    call: Any = getattr(jax_triton.triton_lib, "triton_kernel_call_p", None)
+    rules: dict[Any, Any] = getattr(partial_eval, "dce_rules", {})
+    rule, default = rules.get(call), getattr(partial_eval, "_default_dce_rule", None)
     if rule is not None and default is not None:
-        # jax 0.12 calls DCE rules with three arguments, jax-triton 0.4.1 registers one of two; the default does what it did
+        # jax 0.12 calls DCE rules with three arguments, jax-triton 0.4.1 has one of two; the default does the same
         if len(inspect.signature(rule).parameters) != len(inspect.signature(default).parameters):
             rules.pop(call)
     return jax_triton

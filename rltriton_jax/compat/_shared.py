@@ -73,15 +73,20 @@ def before(first: float, x: ArrayLike, axis: int = 0) -> Array:
     return jnp.pad(x, [(int(i == axis), 0) for i in range(x.ndim)], constant_values=first)
 
 
+def own_q(q_t: Array, discount_t: Array, axis: int) -> Array:
+    """The action values in their own rows, from those of the states that follow; row 0 plays no part in a target."""
+    return before(0.0, behind(jax.lax.slice_in_dim(discount_t, 0, q_t.shape[axis], axis=axis), q_t), axis)
+
+
 def off_policy_returns(
-    q_t: ArrayLike, v_t: Array, r_t: Array, discount_t: Array, c_t: ArrayLike, stop: Flag, axis: int = 0
+    q_t: Array, v_t: Array, r_t: Array, discount_t: Array, c_t: Array, stop: Flag, axis: int = 0
 ) -> Array:
     """The public function, for action values and traces that begin with the second step."""
     return stopped(
         stop,
         rltriton_jax.off_policy_returns,
         r_t,
-        before(0.0, q_t, axis),
+        own_q(q_t, discount_t, axis),
         next_expected_q=v_t,
         traces=before(0.0, c_t, axis),
         discount=discount_t,
@@ -111,7 +116,7 @@ def retrace_errors(
         stop,
         rltriton_jax.retrace,
         r_t,
-        before(0.0, q_t, axis),
+        own_q(q_t, discount_t, axis),
         next_expected_q=v_t,
         log_rhos=before(0.0, log_rhos, axis),
         discount=discount_t,

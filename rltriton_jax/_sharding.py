@@ -1,0 +1,163 @@
+"""A walk whose time is sharded over a mesh axis: each shard walks twice, and O(batch) numbers go around in between."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from ._backends._kernel import printed
+from ._partition import nowhere
+from ._solve import linear, run
+from ._walk import SUM, Beside, Walk, accumulator, either, select
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard(Walk):
+    """`base` over one shard: past its edge stands the neighbouring shard, where `joined`, and its state comes in."""
+
+    _: dataclasses.KW_ONLY
+    base: Walk
+
+    @property
+    def kinds(self):
+        return self.base.kinds
+
+    @property
+    def state_out(self):
+        return getattr(self.base, "state_out", None)
+
+    def _beside(self, now, beside) -> Beside:
+        return dataclasses.replace(beside, near=either(beside.near, now.joined))
+
+    def step(self, now, near, far, beside):
+        return self.base.step(now, near, far, self._beside(now, beside))
+
+    def read(self, x, carry, now, near, far, beside):
+        return self.base.read(x, carry, now, near, far, self._beside(now, beside))
+
+
+@dataclasses.dataclass(frozen=True)
+class Total(Shard):
+    """What a shard does to the state that comes in: its last state; where `linear`, without what its steps add."""
+
+    exits = True
+    state_out = None
+
+    @property
+    def kinds(self):
+        return (SUM,)
+
+    def step(self, now, near, far, beside):
+        a, b = super().step(now, near, far, beside)
+        return a, select(now.linear, 0.0, b)
+
+    def read(self, x, carry, now, near, far, beside):
+        return (select(beside.far, 0.0, x),)
+
+
+def solve_over_time(walk: Walk, axis: int, dtypes, implementation: str | None, operands, axis_name: str):
+    """The outputs of `walk` on this shard, where the shards along `axis_name` hold consecutive blocks of time."""
+    shard, known = joined(walk, axis, operands, axis_name)
+    wide = accumulator(shard, [x.dtype for x in known])
+    init = dict(zip(walk.names, operands, strict=True)).get(walk.init or "")
+    shard = dataclasses.replace(shard, names=(*shard.names, "init"), fixed=(*shard.fixed, "init"), init="init")
+    incoming = _incoming(shard, axis, wide, implementation, known, init, axis_name)
+    return run(shard, (*known, incoming), axis, dtypes, implementation)
+
+
+def joined(walk: Walk, axis: int, operands, axis_name: str):
+    """(`walk` over this shard but for the state that comes in, its operands): shards exchange a row at each edge."""
+    wide = accumulator(walk, [x.dtype for x in operands])
+    by_name = dict(zip(walk.names, operands, strict=True))
+    with nowhere():
+        used = frozenset().union(*printed(walk, wide).used.values())
+    crossed = [name for name in walk.names if name not in walk.fixed and f"near_{name}" in used]
+    typed = {n: x != 0 if n in walk.flags else x.astype(wide) for n, x in by_name.items()}
+    if walk.skips:
+        is_joined, received = _next_live_row(walk, axis, [typed[n] for n in crossed], typed["mask"], axis_name)
+    else:
+        is_joined, received = _next_row(walk, axis, [typed[n] for n in crossed], axis_name)
+    past = {}
+    for name, row in zip(crossed, received, strict=True):
+        nothing = jnp.zeros((1,) * row.ndim, row.dtype)
+        past[f"past_{name}"] = jnp.where(is_joined, row, typed.get(walk.edge_of(name) or "", nothing))
+    is_joined = is_joined.reshape(is_joined.shape or (1,) * operands[0].ndim)
+    kept = [n for n in walk.names if n != walk.init and n not in dict(walk.edges).values()]
+    flags = [n for n in kept if n in walk.flags] + [f"past_{n}" for n in crossed if n in walk.flags]
+    shard = Shard(
+        names=(*kept, *past, "joined"),
+        reverse=walk.reverse,
+        flags=(*flags, "joined"),
+        fixed=(*(n for n in kept if n in walk.fixed), *past, "joined"),
+        edges=tuple((name, f"past_{name}") for name in crossed),
+        mask=walk.mask,
+        mask_mode=walk.mask_mode,
+        base=walk,
+    )
+    return shard, (*(by_name[n] for n in kept), *past.values(), is_joined)
+
+
+def _walked_before(walk: Walk, axis_name: str):
+    """Which shards are walked before this one."""
+    me, shards = jax.lax.axis_index(axis_name), jnp.arange(jax.lax.axis_size(axis_name))
+    return shards > me if walk.reverse else shards < me
+
+
+def _row(here, x, axis: int):
+    """The row of x where `here`, which is so once at most; no other is read."""
+    if x.dtype == bool:
+        return jnp.any(here & x, axis, keepdims=True)
+    return jnp.sum(jnp.where(here, x, 0), axis, keepdims=True)
+
+
+def _last(flags, axis: int, reverse: bool):
+    """Where the last True is in walking order."""
+    order = jax.lax.broadcasted_iota(jnp.int32, flags.shape, axis)
+    order = jnp.where(flags, -order if reverse else order, jnp.iinfo(jnp.int32).min)
+    return flags & (order == jnp.max(order, axis, keepdims=True))
+
+
+def _next_row(walk: Walk, axis: int, rows, axis_name: str):
+    """(is there a shard before this one, of each operand its row nearest to this one)."""
+    size = jax.lax.axis_size(axis_name)
+    pairs = [(i + 1, i) if walk.reverse else (i, i + 1) for i in range(size - 1)]
+    nearest = [jax.lax.index_in_dim(x, 0 if walk.reverse else x.shape[axis] - 1, axis) for x in rows]
+    return jnp.any(_walked_before(walk, axis_name)), [jax.lax.ppermute(row, axis_name, pairs) for row in nearest]
+
+
+def _next_live_row(walk: Walk, axis: int, rows, mask, axis_name: str):
+    """(is there a live step in the shards before this one, of each operand its row at the nearest)."""
+    nearest = _last(mask, axis, walk.reverse)
+    live = jax.lax.all_gather(jnp.any(mask, axis, keepdims=True), axis_name)
+    before = _walked_before(walk, axis_name).reshape(-1, *(1,) * mask.ndim)
+    here = _last(live & before, 0, walk.reverse)
+    offers = [jax.lax.all_gather(_row(nearest, x, axis), axis_name) for x in rows]
+    return jnp.any(here, 0), [_row(here, offer, 0)[0] for offer in offers]
+
+
+def _incoming(shard: Shard, axis: int, wide, implementation: str | None, known, init, axis_name: str):
+    """The state that comes into this shard: a shard is an affine map of it, and the maps of all are composed."""
+    names, fixed = (*shard.names, "linear"), (*shard.fixed, "linear")
+    total = Total(**{**vars(shard), "names": names, "fixed": fixed, "flags": (*shard.flags, "linear")})
+    # twice beside each other: from 0 with what the steps add, and from 1 without
+    is_linear = jnp.arange(2).reshape(2, *(1,) * known[0].ndim)
+    operands = (*(x[None] for x in known), is_linear.astype(wide), is_linear)
+    maps = run(total, operands, axis + 1, (wide,), implementation)[0]
+    rows = maps if init is None else jnp.concatenate([maps, jnp.broadcast_to(init[None], maps[:1].shape).astype(wide)])
+    rows = jax.lax.all_gather(rows, axis_name)
+    first = rows.shape[0] - 1 if shard.reverse else 0
+    entry = jnp.zeros_like(rows[:1, 0]) if init is None else rows[first : first + 1, 2]
+    states = linear(rows[:, 1], rows[:, 0], entry, 0, shard.reverse, implementation)
+    me = jax.lax.axis_index(axis_name)
+    if shard.reverse:
+        return jax.lax.dynamic_index_in_dim(jnp.concatenate([states, entry]), me + 1, keepdims=False)
+    return jax.lax.dynamic_index_in_dim(jnp.concatenate([entry, states]), me, keepdims=False)
+
+
+def with_following(x, n: int, axis: int, axis_name: str):
+    """x with the first n rows of the next shard behind it; 0 behind the last."""
+    size = jax.lax.axis_size(axis_name)
+    rows = jax.lax.slice_in_dim(x, 0, n, axis=axis)
+    return jnp.concatenate([x, jax.lax.ppermute(rows, axis_name, [(i + 1, i) for i in range(size - 1)])], axis)

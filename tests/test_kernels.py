@@ -1,0 +1,157 @@
+"""The kernels themselves: every tile shape in the interpreter, and compiled ahead of time for GPUs of both makers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rltriton_jax
+from helpers import ROWS
+from kernels_aot import compiled, kernel_of, run_fenced, spilled_bytes, walks_of
+from rltriton_jax import _backends
+from rltriton_jax._backends._tiles import Tile, tile_for
+from rltriton_jax._backends._view import view
+from table import as_tuple
+
+triton = pytest.importorskip("triton")
+
+TILES = [
+    Tile(4, 2, 4, 1, False),
+    Tile(1, 4, 8, 1, False, early=True),
+    Tile(2, 1, 2, 1, False, segments=3),
+    Tile(2, 4, 4, 1, False, segments=2, early=True),
+    Tile(4, 4, 2, 1, True),
+    Tile(8, 2, 1, 1, True, early=True),
+    Tile(2, 4, 2, 1, True, segments=3),
+    Tile(1, 8, 4, 1, True, segments=2, early=True),
+]
+
+
+def call_of(row, T, batch_shape, seed, time_axis):
+    kwargs = row.make(np.random.default_rng(seed), T=T, batch_shape=batch_shape, time_axis=time_axis)
+    return getattr(rltriton_jax, row.function), kwargs
+
+
+@pytest.mark.parametrize("number", range(len(TILES)))
+def test_every_tile_gives_the_reference(number, monkeypatch, x64):
+    """Tiles of either layout, cut in time and loading early or not, at lengths that do and do not fill them."""
+    tile = TILES[number]
+    rows = [row for row in ROWS if row.function != "n_step_returns"]
+    monkeypatch.setattr(_backends, "tile_for", lambda v: tile._replace(rows=tile.rows and v.time_is_last))
+    jax.clear_caches()
+    for i, row in list(enumerate(rows))[number :: 4 * len(TILES)]:
+        length = (16, 21, 5)[(i // len(TILES)) % 3]
+        f, kwargs = call_of(row, length, (3,), i, 1 if tile.rows else 0)
+        for k in (kwargs, row.poison(kwargs, np.nan)):
+            got = as_tuple(f(**k, implementation="interpret"))
+            for a, b in zip(got, row.reference(kwargs), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=str(row))
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize("number", [i for i, tile in enumerate(TILES) if tile.segments == 1])
+@pytest.mark.parametrize("length", [1, 7, 16, 33])
+def test_nothing_is_written_beside_an_output_nor_left_out(number, length):
+    tile, rng = TILES[number], np.random.default_rng(length)
+    shape, axis = ((5, length), 1) if tile.rows else ((length, 5), 0)
+    rewards, values = (jnp.asarray(rng.normal(size=shape), jnp.float32) for _ in range(2))
+    ends = jnp.asarray(rng.random(shape) < 0.2)
+
+    def gae(rewards, values, ends):
+        return rltriton_jax.gae(
+            rewards, values, bootstrap_value=0.5, terminated=ends, discount=0.9, lambda_=0.8, time_axis=axis
+        )
+
+    def gradient(rewards, values, ends):
+        return jax.grad(lambda r, v: gae(r, v, ends).advantages.sum(), argnums=(0, 1))(rewards, values)
+
+    for f in (gae, gradient):
+        walk, avals, _, dtypes = walks_of(f, rewards, values, ends)[-1]
+        operands = [
+            rng.random(a.shape) < 0.2 if a.dtype == bool else rng.normal(size=a.shape).astype(a.dtype) for a in avals
+        ]
+        results, arrays = run_fenced(walk, operands, axis, dtypes, tile)
+        assert all(np.isfinite(x).all() for x in results)
+        assert all(x.intact() for x in arrays)
+
+
+def _calls():
+    x, flag = jax.ShapeDtypeStruct((256, 256), jnp.float32), jax.ShapeDtypeStruct((256, 256), jnp.bool_)
+    b = jax.ShapeDtypeStruct((256,), jnp.float32)
+    options = {
+        "gae": (lambda a, r, v, e, b: rltriton_jax.gae(
+            r, v, bootstrap_value=b, terminated=e, discount=0.9, lambda_=0.9, time_axis=a), (x, x, flag, b)),
+        "gae-skip": (lambda a, r, v, e, b: rltriton_jax.gae(
+            r, v, bootstrap_value=b, mask=e, discount=0.9, lambda_=0.9, time_axis=a), (x, x, flag, b)),
+        "gae-gradient": (lambda a, r, v, e, b, c: jax.vjp(lambda r, v: rltriton_jax.gae(
+            r, v, bootstrap_value=b, terminated=e, discount=0.9, lambda_=0.9, time_axis=a), r, v)[1](
+                rltriton_jax.GAE(c, c)), (x, x, flag, b, x)),
+        "vtrace": (lambda a, r, v, e, b, rho: rltriton_jax.vtrace(
+            r, v, bootstrap_value=b, terminated=e, log_rhos=rho, discount=0.9, time_axis=a), (x, x, flag, b, x)),
+        "retrace": (lambda a, r, q, e, b, rho: rltriton_jax.retrace(
+            r, q, next_expected_q=q, terminated=e, log_rhos=rho, discount=0.9, time_axis=a), (x, x, flag, b, x)),
+        "eligibility_traces": (lambda a, r, e: rltriton_jax.eligibility_traces(
+            r, terminated=e, discount=0.9, lambda_=0.9, time_axis=a), (x, flag)),
+    }  # fmt: skip
+    return options
+
+
+TARGETS = {
+    "sm_80": ("cuda", 80, 32),
+    "sm_90": ("cuda", 90, 32),
+    "sm_100": ("cuda", 100, 32),
+    "gfx942": ("hip", "gfx942", 64),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", _calls())
+def test_kernels_compile_for_every_gpu_without_spilling(name, target):
+    from triton.backends.compiler import GPUTarget
+
+    f, args = _calls()[name]
+    for axis in (0, 1):
+        walk = walks_of(lambda *args, axis=axis: f(axis, *args), *args)[-1]
+        kernel, _ = kernel_of(*walk)
+        for which in ("scan", "reduce"):
+            if getattr(kernel, which) is not None:
+                assert spilled_bytes(compiled(which, *walk, GPUTarget(*TARGETS[target]))) in (0, None), (axis, which)
+
+
+def test_steps_adjacent_in_memory_are_loaded_16_bytes_at_once():
+    from triton.backends.compiler import GPUTarget
+
+    f, args = _calls()["gae"]
+    wide = [
+        jax.ShapeDtypeStruct((4096, 256), a.dtype) if a.ndim == 2 else jax.ShapeDtypeStruct((4096,), a.dtype)
+        for a in args
+    ]
+    walk = walks_of(lambda *args: f(1, *args), *wide)[-1]
+    ptx = compiled("scan", *walk, GPUTarget("cuda", 90, 32)).asm["ptx"]
+    assert "ld.global.v4" in ptx and "st.global.v4" in ptx
+
+
+def test_columns_are_composed_without_shuffles_inside_of_a_run():
+    from triton.backends.compiler import GPUTarget
+
+    f, args = _calls()["gae"]
+    walk = walks_of(lambda *args: f(0, *args), *args)[-1]
+    ptx = compiled("scan", *walk, GPUTarget("cuda", 90, 32), tile=Tile(1, 8, 32, 1, False)).asm["ptx"]
+    assert "shfl" not in ptx and "bar.sync" not in ptx
+
+
+@pytest.mark.parametrize("shape", [(16, 1 << 20), (1, 1 << 24), (64, 1 << 17), (8, 3)])
+def test_time_is_cut_where_columns_are_few(shape):
+    x = jax.ShapeDtypeStruct(shape, jnp.float32)
+    (walk,) = walks_of(lambda x: rltriton_jax.discounted_returns(x, discount=0.9, time_axis=1), x)
+    seen = view(walk[0], [tuple(a.shape) for a in walk[1]], 1)
+    tile = tile_for(seen)
+    chunk = tile.runs * tile.steps
+    assert 1 <= tile.segments <= -(-shape[1] // chunk)
+    assert (tile.segments > 1) == (shape[1] > chunk)
+
+
+def test_more_elements_than_32_bits_count_are_addressed_in_64():
+    x = jax.ShapeDtypeStruct((1 << 16, (1 << 15) + 8), jnp.float32)
+    (walk,) = walks_of(lambda x: rltriton_jax.discounted_returns(x, discount=0.9, time_axis=1), x)
+    assert view(walk[0], [tuple(a.shape) for a in walk[1]], 1).big

@@ -1,0 +1,506 @@
+"""Sharded inputs: columns stay where they are, time is joined by O(batch) numbers; and derivatives in both modes."""
+
+import re
+from collections import Counter
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import h200
+import rltriton_jax
+from helpers import (
+    ASSOCIATIVE_SCAN,
+    INTERPRET,
+    ONE_EACH,
+    ROWS,
+    SCAN,
+    each,
+    each_implementation,
+    function_of,
+    seeded,
+    split,
+    weights,
+)
+from table import as_tuple
+
+pytestmark = pytest.mark.skipif(len(jax.devices()) < 8, reason="needs eight devices")
+PLAIN = (None, SCAN, ASSOCIATIVE_SCAN)
+MESHES = (AxisType.Auto, AxisType.Explicit)
+
+
+def mesh_of(shape, names, types=AxisType.Auto):
+    devices = jax.devices()[: int(np.prod(shape))]
+    return jax.make_mesh(shape, names, axis_types=(types,) * len(names), devices=devices)
+
+
+def collectives(f, *args):
+    """(how many of each kind, bytes that come out of them) in the compiled f(*args)."""
+    text = jax.jit(f).lower(*args).compile().as_text()
+    counts, total = Counter(), 0
+    kinds = "all-gather|all-reduce|all-to-all|collective-permute|collective-broadcast|reduce-scatter"
+    for shapes, kind in re.findall(rf"= (.*?) ({kinds})(?:-start)?\(", text):
+        counts[kind] += 1
+        for dtype, dims in re.findall(r"(pred|[a-z]+\d+)\[([\d,]*)\]", shapes):
+            size = 1 if dtype == "pred" else int(re.sub(r"\D", "", dtype)) // 8
+            total += size * int(np.prod([int(n) for n in dims.split(",") if n], initial=1))
+    return dict(counts), total
+
+
+def floating(traced):
+    return {name: x for name, x in traced.items() if jnp.issubdtype(x.dtype, jnp.floating)}
+
+
+def pulled(function, traced, cotangents):
+    """The cotangents of every floating argument."""
+    return jax.vjp(lambda by: function({**traced, **by}), floating(traced))[1](cotangents)[0]
+
+
+def arrays(row, kwargs):
+    """(function of the traced arguments, these as arrays, the outputs, cotangents for them)."""
+
+    def of(implementation):
+        return function_of(row, kwargs, implementation)[0]
+
+    traced = {name: jnp.asarray(x) for name, x in split(kwargs)[0].items()}
+    outputs = jax.jit(of(SCAN))(traced)
+    return of, traced, outputs, tuple(jnp.asarray(w, x.dtype) for w, x in zip(weights(outputs), outputs, strict=True))
+
+
+def near(got, expected, tolerance=2e-5):
+    got, expected = jax.tree.leaves(got), jax.tree.leaves(expected)
+    for a, b in zip(got, expected, strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * np.abs(b).max(initial=1.0))
+
+
+# Columns
+
+
+LAYOUTS = [((8, 4), 0, (None, "x", "y")), ((2, 4), 1, ("x", None, "y")), ((8,), -1, (("x", "y"), None))]
+
+
+def specs_of(traced, data, axis, spec):
+    """The spec of every argument, of which flags may lack trailing axes and other arguments the axis of time."""
+
+    def of(x):
+        if x.ndim == 0 or x.ndim < len(spec) - 1:
+            return P()
+        columns = spec[:axis] + spec[axis + 1 :]
+        entries = spec[: x.ndim] if x.ndim >= axis + 1 and x.shape[axis] in (data[axis], data[axis] + 1) else columns
+        return P(*(None if n == 1 else e for n, e in zip(x.shape, entries, strict=True)))
+
+    return {name: of(x) for name, x in traced.items()}
+
+
+def _columns():
+    for i, row in enumerate(ONE_EACH):
+        for j, implementation in enumerate((None, PLAIN[1 + i % 2])):
+            yield row, implementation, LAYOUTS[(i + j) % 3], MESHES[(i + j) % 2]
+
+
+@pytest.mark.parametrize("row, implementation, layout, types", list(_columns()), ids=str)
+def test_columns_stay_on_their_devices(row, implementation, layout, types):
+    batch, time_axis, spec = layout
+    kwargs = seeded(row, 5, batch, time_axis)
+    of, traced, expected, cotangents = arrays(row, kwargs)
+    function, gradient = of(implementation), partial(pulled, of(implementation))
+    mesh = mesh_of((2, 4), ("x", "y"), types)
+    specs = specs_of(traced, expected[0].shape, time_axis % len(spec), spec)
+    put = lambda x, spec: jax.device_put(x, NamedSharding(mesh, spec))
+    sharded = {name: put(x, specs[name]) for name, x in traced.items()}
+    outputs = jax.jit(function)(sharded)
+    near(outputs, expected)
+    for x in outputs:
+        assert x.sharding.is_equivalent_to(NamedSharding(mesh, P(*spec)), x.ndim)
+    assert collectives(function, sharded) == ({}, 0)
+
+    whole = {name for name, spec in specs.items() if not any(spec)}  # its cotangent is a sum over devices
+    given = tuple(put(ct, P(*spec)) for ct in cotangents)
+    near(jax.jit(gradient)(sharded, given), pulled(of(SCAN), traced, cotangents))
+    own = lambda traced, given: {n: ct for n, ct in gradient(traced, given).items() if n not in whole}
+    assert collectives(own, sharded, given) == ({}, 0)
+    for name, ct in jax.jit(own)(sharded, given).items():
+        assert ct.sharding.is_equivalent_to(NamedSharding(mesh, specs[name]), ct.ndim)
+
+
+@pytest.mark.parametrize("implementation", [INTERPRET])
+@pytest.mark.parametrize("types", MESHES)
+def test_the_interpreter_takes_sharded_inputs(implementation, types):
+    row = next(row for row in ONE_EACH if row.function == "gae")
+    of, traced, expected, cotangents = arrays(row, seeded(row, 5, (8,)))
+    mesh = mesh_of((8,), ("x",), types)
+    put = lambda x: jax.device_put(x, NamedSharding(mesh, P(None, "x") if x.ndim == 2 else P()))
+    sharded = {name: put(x) for name, x in traced.items()}
+    near(jax.jit(of(implementation))(sharded), expected)
+    got = jax.jit(partial(pulled, of(implementation)))(sharded, tuple(map(put, cotangents)))
+    near(got, pulled(of(SCAN), traced, cotangents))
+
+
+def _gae(rewards, values, discount=0.9, implementation=None):
+    return rltriton_jax.gae(rewards, values, discount=discount, lambda_=0.95, implementation=implementation)
+
+
+def _batch(mesh, *names, seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = (8, 5, 4), (8, 6, 4)
+    return [jax.device_put(rng.normal(size=s).astype("f4"), NamedSharding(mesh, P(*names))) for s in shapes]
+
+
+@pytest.mark.parametrize("types", MESHES)
+@pytest.mark.parametrize("implementation", [None, SCAN])
+def test_vmap_over_a_sharded_axis(implementation, types):
+    mesh = mesh_of((2, 4), ("x", "y"), types)
+    args = _batch(mesh, "x", None, "y")
+    gae = partial(_gae, implementation=implementation)
+    mapped = jax.vmap(gae, spmd_axis_name="x" if types == AxisType.Auto else None)
+    plain = [np.asarray(x) for x in args]
+    expected = [np.stack(x) for x in zip(*(_gae(*each) for each in zip(*plain, strict=True)), strict=True)]
+    near(jax.jit(mapped)(*args), expected)
+    assert collectives(mapped, *args) == ({}, 0)
+
+    def over_discounts(rewards, values, discounts):
+        return jax.vmap(lambda discount: jax.vmap(partial(gae, discount=discount))(rewards, values))(discounts)
+
+    outputs = jax.jit(over_discounts)(*args, jnp.array([0.5, 0.9]))
+    near([x[1] for x in outputs], expected)
+    assert outputs[0].sharding.is_equivalent_to(NamedSharding(mesh, P(None, "x", None, "y")), 4)
+    assert collectives(over_discounts, *args, jnp.array([0.5, 0.9])) == ({}, 0)
+
+    def tangents(rewards, values):
+        return jax.jvp(lambda rewards: mapped(rewards, values), (rewards,), (jnp.cos(rewards),))[1]
+
+    near(jax.jit(tangents)(*args), tangents(*plain))
+    assert collectives(tangents, *args) == ({}, 0)
+
+
+@pytest.mark.parametrize("types", MESHES)
+def test_under_a_set_mesh_and_in_a_scan(types):
+    mesh = mesh_of((2, 4), ("x", "y"), types)
+    args = _batch(mesh, "x", None, "y")
+
+    def improved(rewards, values):
+        step = lambda r, _: (r + jax.grad(lambda r: jnp.sum(jax.vmap(_gae)(r, values)[0] ** 2))(r), None)
+        return jax.lax.scan(step, rewards, None, length=2)[0]
+
+    expected = improved(*map(np.asarray, args))
+    near(jax.jit(improved)(*args), expected, 1e-4)
+    assert collectives(improved, *args) == ({}, 0)
+    with jax.set_mesh(mesh):
+        near(jax.jit(improved)(*args), expected, 1e-4)
+        near(jax.vmap(_gae)(*args), jax.vmap(_gae)(*map(np.asarray, args)))
+
+
+def test_operands_sharded_in_different_ways():
+    mesh = mesh_of((2, 4), ("x", "y"), AxisType.Explicit)
+    rewards, values = _batch(mesh, "x")
+    whole = jax.device_put(values, NamedSharding(mesh, P()))
+    gae = partial(rltriton_jax.gae, discount=0.9, lambda_=0.9, time_axis=1)
+    gradient = jax.jit(jax.grad(lambda *args: jnp.sum(gae(*args)[0] ** 2), (0, 1)))
+    near(gradient(rewards, whole), gradient(np.asarray(rewards), np.asarray(values)))
+    across = jax.device_put(values, NamedSharding(mesh, P("y")))
+    with pytest.raises(ValueError, match=r"sharded over \('y',\) along axis 0.*pass one of them through jax.sharding"):
+        jax.jit(gae)(rewards, across)
+
+
+# Columns in shard_map
+
+
+def _mapped_columns():
+    for i, row in enumerate(ONE_EACH):
+        yield row, (None, SCAN, ASSOCIATIVE_SCAN)[i % 3], MESHES[i % 2]
+    for i, row in enumerate(row for row in ONE_EACH if row.function in ("vtrace", "eligibility_traces")):
+        yield pytest.param(row, INTERPRET.values[0], MESHES[i], marks=INTERPRET.marks)
+
+
+@pytest.mark.parametrize("row, implementation, types", list(_mapped_columns()), ids=str)
+def test_columns_in_shard_map(row, implementation, types):
+    of, traced, expected, cotangents = arrays(row, seeded(row, 5, (8,)))
+    mesh = mesh_of((8,), ("x",), types)
+    specs = specs_of(traced, expected[0].shape, 0, (None, "x"))
+    sharded = {name: jax.device_put(x, NamedSharding(mesh, specs[name])) for name, x in traced.items()}
+    given = tuple(jax.device_put(ct, NamedSharding(mesh, P(None, "x"))) for ct in cotangents)
+    on = partial(jax.shard_map, mesh=mesh)
+    mapped = on(of(implementation), in_specs=(specs,), out_specs=P(None, "x"))
+    near(jax.jit(mapped)(sharded), expected)
+    assert collectives(mapped, sharded) == ({}, 0)
+    gradient = pulled(of(SCAN), traced, cotangents)
+    near(jax.jit(partial(pulled, mapped))(sharded, given), gradient)
+    of_floating = {name: specs[name] for name in gradient}
+    inside = on(partial(pulled, of(implementation)), in_specs=(specs, P(None, "x")), out_specs=of_floating)
+    near(jax.jit(inside)(sharded, given), gradient)
+
+
+@pytest.mark.parametrize("types", MESHES)
+@pytest.mark.parametrize("implementation", [None, SCAN])
+def test_one_axis_manual_and_one_automatic(implementation, types):
+    mesh = mesh_of((2, 4), ("x", "y"), types)
+    args = _batch(mesh, "x", None, "y")
+    gae = jax.vmap(partial(_gae, implementation=implementation))
+    mapped = jax.shard_map(gae, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
+    near(jax.jit(mapped)(*args), jax.vmap(_gae)(*map(np.asarray, args)))
+
+
+# Time
+
+
+@pytest.mark.parametrize("implementation, types", [(None, MESHES[0]), (None, MESHES[1]), (SCAN, MESHES[0])])
+def test_time_sharded_in_jit(implementation, types):
+    row = next(row for row in ROWS if str(row) == "gae-skip_truncated")
+    of, traced, expected, cotangents = arrays(row, seeded(row, 16, (8,)))
+    mesh = mesh_of((8,), ("x",), types)
+    put = lambda x: jax.device_put(x, NamedSharding(mesh, P("x", None) if x.ndim == 2 else P()))
+    sharded, given = {name: put(x) for name, x in traced.items()}, tuple(map(put, cotangents))
+    near(jax.jit(of(implementation))(sharded), expected)
+    near(jax.jit(partial(pulled, of(implementation)))(sharded, given), pulled(of(SCAN), traced, cotangents))
+    if implementation is None:  # it goes to the columns and back, and no device holds all of it
+        counts, moved = collectives(of(None), sharded)
+        assert set(counts) == {"all-to-all"}
+        assert moved <= 2 * sum(x.nbytes for x in traced.values()) / 8
+
+
+@pytest.mark.parametrize("types", MESHES)
+def test_windows_over_sharded_time_in_jit(types):
+    row = next(row for row in ROWS if str(row) == "n_step_returns-n_3_truncated")
+    of, traced, expected, _ = arrays(row, seeded(row, 16, (8,)))
+    mesh = mesh_of((8,), ("x",), types)
+    put = lambda x: jax.device_put(x, NamedSharding(mesh, P("x", None) if x.ndim == 2 else P()))
+    near(jax.jit(of(None))({name: put(x) for name, x in traced.items()}), expected)
+
+
+def of_shards(row, kwargs, implementation):
+    """(function of traced arguments, these) for shards of time: T rows each, and what stands past them apart."""
+    traced, rest = split(kwargs)
+    T = kwargs[row.spec.data].shape[kwargs["time_axis"]]
+    assert kwargs["time_axis"] == 0
+    traced = {name: jnp.asarray(x) for name, x in traced.items()}
+    for name, past in (("values", "bootstrap_value"), ("episode_starts", "next_episode_start")):
+        if name in traced and traced[name].shape[0] == T + 1:
+            traced |= {past: traced[name][-1], name: traced[name][:-1]}
+    if row.spec.forward:
+        traced.pop("next_episode_start", None)
+    public = partial(getattr(rltriton_jax, row.function), **rest, implementation=implementation, axis_name="t")
+    return lambda traced: as_tuple(public(**traced)), traced
+
+
+def check_shards(row, kwargs, implementation, shape=(4,), poisoned=False):
+    """The outputs and all gradients are those of the whole."""
+    of, traced, expected, cotangents = arrays(row, kwargs)
+    function, parts = of_shards(row, kwargs, implementation)
+    T = kwargs[row.spec.data].shape[0]
+    spec = P("t", *("x",)[: len(shape) - 1])
+
+    def of_part(x):
+        if x.ndim and x.shape[0] == T and x.ndim > 1:
+            return P("t", *(None if n == 1 else name for n, name in zip(x.shape[1:], spec[1:], strict=False)))
+        return P(*spec[1:]) if x.ndim else P()
+
+    mesh = mesh_of(shape, ("t", "x")[: len(shape)])
+    specs = {name: of_part(x) for name, x in parts.items()}
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=(specs,), out_specs=spec)
+    near(jax.jit(mapped)(parts), expected, 1e-10)
+    got = jax.jit(partial(pulled, mapped))(parts, cotangents)
+    wanted = pulled(of(SCAN), traced, cotangents)
+    if "values" in wanted and len(wanted["values"]) > T:
+        got["values"] = jnp.concatenate([got["values"], got.pop("bootstrap_value")[None]])
+    near(got, wanted, 1e-10)
+
+
+SHARDED = (
+    "linear_recurrence-initial_batch", "linear_recurrence-reverse_zeros", "gae-plain", "gae-skip_starts_past",
+    "gae-reset_next_values_starts", "gae-features_reset", "vtrace-skip_steps_exact", "vtrace-truncated_rhos",
+    "retrace-skip_truncated", "retrace-reset_steps_exact", "off_policy_returns-skip_starts_past",
+    "lambda_returns-bootstrap_batch_exact", "lambda_returns-reset_bootstrap_batch",
+    "discounted_returns-skip_bootstrap_batch",
+    "discounted_returns-truncated_steps_exact", "n_step_returns-n_4", "n_step_returns-bootstrap_batch_exact",
+    "eligibility_traces-skip_initial", "eligibility_traces-initial_steps_exact", "episodic_prefix_sum-reset_initial",
+)  # fmt: skip
+
+
+@pytest.mark.usefixtures("x64")
+@each([row for row in ROWS if str(row) in SHARDED])
+def test_shards_of_time(row):
+    check_shards(row, seeded(row, 12, (2,)), None)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("implementation", [SCAN, ASSOCIATIVE_SCAN, INTERPRET])
+@pytest.mark.parametrize("name", ["gae-skip_truncated", "eligibility_traces-reset_starts"])
+def test_shards_of_time_by_each_implementation(name, implementation):
+    row = next(row for row in ROWS if str(row) == name)
+    check_shards(row, seeded(row, 8, (2,)), implementation, (4,) if implementation != "interpret" else (2,))
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(
+    "name", ["retrace-skip_starts", "discounted_returns-skip_terminated", "episodic_prefix_sum-skip"]
+)
+def test_shards_without_a_live_step(name):
+    row = next(row for row in ROWS if str(row) == name)
+    kwargs = seeded(row, 16, (3,))
+    for column, dead in enumerate([slice(2, 8), slice(8, None), slice(None)]):
+        kwargs["mask"][dead, column] = False
+    check_shards(row, row.poison(kwargs), None, (8,))
+
+
+@pytest.mark.usefixtures("x64")
+def test_shards_of_one_step_and_of_columns_too():
+    for row in (row for row in ROWS if str(row) in ("gae-reset_truncated", "linear_recurrence-initial_batch")):
+        check_shards(row, seeded(row, 8, (2,)), None, (8,))
+        check_shards(row, seeded(row, 8, (4,)), None, (4, 2))
+
+
+def _exchanged(T, mask_mode, gradient):
+    """Collectives of GAE over eight shards of T steps in all, 64 columns."""
+    mesh = mesh_of((8,), ("t",))
+    rng = np.random.default_rng(0)
+    args = [rng.normal(size=(T, 64)).astype("f4") for _ in range(2)] + [rng.normal(size=64).astype("f4")]
+    mask = None if mask_mode is None else rng.random((T, 64)) < 0.5
+
+    def advantages(rewards, values, bootstrap_value, mask):
+        return rltriton_jax.gae(
+            rewards, values, bootstrap_value=bootstrap_value, discount=0.9, lambda_=0.9, mask=mask,
+            mask_mode=mask_mode or "skip", axis_name="t",
+        )  # fmt: skip
+
+    specs = (P("t"), P("t"), P(), None if mask is None else P("t"))
+    mapped = jax.shard_map(advantages, mesh=mesh, in_specs=specs, out_specs=P("t"))
+    if gradient:
+        mapped = jax.grad(lambda *args, f=mapped: jnp.sum(f(*args)[0] ** 2), (0, 1))
+    return collectives(mapped, *args, mask)
+
+
+@pytest.mark.parametrize("gradient", [False, True], ids=["forward", "gradient"])
+@pytest.mark.parametrize("mask_mode", [None, "skip", "reset"])
+def test_shards_exchange_as_much_as_they_have_columns(mask_mode, gradient):
+    counts, moved = _exchanged(64, mask_mode, gradient)
+    assert (counts, moved) == _exchanged(1024, mask_mode, gradient)
+    row = 64 * 4
+    assert moved <= (8 * 6 if gradient else 8 * 4) * row
+
+
+def test_arguments_that_shards_cannot_take():
+    mesh = mesh_of((4,), ("t",))
+    gae = partial(rltriton_jax.gae, discount=0.9, lambda_=0.9)
+    x = jnp.ones((8, 2))
+
+    def over_time(f, *args):
+        return jax.shard_map(f, mesh=mesh, in_specs=P("t"), out_specs=P("t"))(*args)
+
+    with pytest.raises(ValueError, match="gae: axis_name='t' is no axis here; call it inside jax.shard_map"):
+        gae(x, x, bootstrap_value=0.0, axis_name="t")
+    with pytest.raises(ValueError, match="gae: values has T \\+ 1 rows.*its first T rows, and bootstrap_value"):
+        over_time(lambda r: gae(r, jnp.ones((3, 2)), axis_name="t"), x)
+    with pytest.raises(ValueError, match="gae: episode_starts has T \\+ 1 rows.*and next_episode_start"):
+        starts = jnp.zeros((3, 2), bool)
+        over_time(lambda r: gae(r, r, bootstrap_value=0.0, episode_starts=starts, axis_name="t"), x)
+    n_step = partial(rltriton_jax.n_step_returns, bootstrap_value=0.0, discount=0.9, axis_name="t")
+    with pytest.raises(ValueError, match="n=4 reaches past the next shard of 2 steps; shard time over fewer devices"):
+        over_time(lambda r: n_step(r, r, n=4), x)
+
+
+# Both modes of differentiation
+
+
+@pytest.mark.usefixtures("x64")
+@each_implementation
+@each(ONE_EACH)
+def test_tangents_are_the_transpose_of_gradients(row, implementation):
+    of, traced, expected, cotangents = arrays(row, seeded(row, 5, (2,)))
+    function, by = of(implementation), floating(traced)
+    rng = np.random.default_rng(1)
+    tangents = {name: jnp.asarray(rng.normal(size=x.shape)) for name, x in by.items()}
+
+    @jax.jit
+    def both(by, tangents, cotangents):
+        f = lambda by: function({**traced, **by})
+        outputs, out = jax.jvp(f, (by,), (tangents,))
+        return outputs, out, jax.vjp(f, by)[1](cotangents)[0]
+
+    outputs, out, back = both(by, tangents, cotangents)
+    near(outputs, expected, 1e-12)
+    forward = sum(np.vdot(ct, x) for ct, x in zip(cotangents, out, strict=True))
+    np.testing.assert_allclose(forward, sum(np.vdot(back[name], tangents[name]) for name in by), rtol=1e-10)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("implementation", [SCAN, INTERPRET])
+def test_jacobians_and_hessians(implementation):
+    row = next(row for row in ROWS if str(row) == "vtrace-skip_starts_past")
+    of, traced, _, _ = arrays(row, seeded(row, 4, (1,)))
+    by = {name: traced[name] for name in ("rewards", "values", "log_rhos", "discount")}
+    function = lambda by: of(implementation)({**traced, **by})
+    forward = jax.jit(jax.jacfwd(function))(by)
+    near(forward, jax.jit(jax.jacrev(function))(by), 1e-10)
+    if implementation == SCAN:
+        loss = lambda by: sum(jnp.sum(jnp.sin(x)) for x in function(by))
+        hessian = jax.jit(jax.hessian(loss))(by)
+        near(hessian, jax.jit(jax.jacrev(jax.jacfwd(loss)))(by), 1e-10)
+        near(hessian, jax.jit(jax.jacfwd(jax.jacfwd(loss)))(by), 1e-10)
+        near(hessian, jax.jit(jax.jacrev(jax.jacrev(loss)))(by), 1e-10)
+        _, tangent = jax.linearize(function, by)
+        near(tangent(by), jax.jvp(function, (by,), (by,))[1], 1e-12)
+
+
+def _walks(f, *args):
+    return len(re.findall("rltriton_walk", str(jax.make_jaxpr(f)(*args))))
+
+
+@each(ONE_EACH)
+def test_one_walk_each_way(row):
+    of, traced, _, cotangents = arrays(row, seeded(row))
+    forward = _walks(of(None), traced)
+    assert forward == (6 if row.function == "n_step_returns" else 1)
+    assert _walks(partial(pulled, of(None)), traced, cotangents) == 2 * forward
+    tangents = lambda by: jax.jvp(lambda by: of(None)({**traced, **by}), (by,), (by,))
+    assert _walks(tangents, floating(traced)) == 2 * forward
+
+
+# Whole programs for GPUs that are not there
+
+
+@h200.needs_compiler
+@pytest.mark.parametrize("types", MESHES)
+def test_four_gpus_run_one_kernel_each_way_and_exchange_nothing(types):
+    mesh = h200.mesh_of((4,), ("x",), types)
+    T, B, spec = 16, 4 * 65536, P(None, "x")
+    args = [((T, B), jnp.float32, spec), ((T + 1, B), jnp.float32, spec), ((T, B), jnp.bool_, spec)]
+
+    def gae(rewards, values, terminated):
+        return rltriton_jax.gae(rewards, values, discount=0.99, lambda_=0.95, terminated=terminated)
+
+    def with_gradient(rewards, values, terminated):
+        outputs, pull = jax.vjp(lambda *by: gae(*by, terminated), rewards, values)
+        return outputs, pull(outputs)
+
+    for f, kernels in ((gae, 1), (with_gradient, 2)):
+        program = h200.compiled(f, mesh, args)
+        assert h200.launches(program) == {"custom-call": kernels}
+        assert all(s.is_equivalent_to(NamedSharding(mesh, spec), 2) for s in jax.tree.leaves(program.output_shardings))
+
+
+@h200.needs_compiler
+def test_a_gpu_transposes_nothing_under_vmap():
+    mesh = h200.mesh_of((1,), ("x",))
+    T, N, B = 16, 8, 65536
+    args = [((T, N, B), jnp.float32, P()), ((T + 1, N, B), jnp.float32, P())]
+    loss = lambda *args: jnp.sum(jax.vmap(_gae, in_axes=1, out_axes=1)(*args)[0])
+    mapped = h200.launches(h200.compiled(jax.vmap(_gae, in_axes=1, out_axes=1), mesh, args))
+    assert mapped == {"custom-call": 1}
+    gradient = h200.launches(h200.compiled(jax.grad(loss, (0, 1)), mesh, args))
+    assert gradient["custom-call"] == 2 and not gradient["transpose"]
+
+
+@h200.needs_compiler
+def test_gpus_share_time_by_numbers_of_columns():
+    mesh = h200.mesh_of((4,), ("t",))
+    gae = partial(rltriton_jax.gae, discount=0.99, lambda_=0.95, bootstrap_value=0.0, axis_name="t")
+    mapped = jax.shard_map(gae, mesh=mesh, in_specs=P("t"), out_specs=P("t"))
+    args = [((4096, 65536), jnp.float32, P("t"))] * 2
+    program = h200.compiled(mapped, mesh, args)
+    assert program.memory_analysis().temp_size_in_bytes < 100 * 65536 * 4
