@@ -1,25 +1,26 @@
 """Plays a text game with scripted agents and writes what they did to `rollouts.jsonl`, the log of `llm_credit.py`.
 
-A crown lies in one of six chests, and the agent must answer with the chest's colour. It walks through four rooms and uses
-tools: `look`, `go ROOM`, `open THING`, `take key`, `ask cook`, `answer COLOUR`. The ledger in the cellar names the chest,
-but the cellar is locked, and the key lies in the jar or in the desk. The book in the library rules two chests out, and the
-cook is right three times in four. A command that does not work costs 0.05; the right answer pays 1.
+A crown lies in one of six chests, and the agent must answer with the chest's colour. It walks through four rooms and
+uses tools: `look`, `go ROOM`, `open THING`, `take key`, `ask cook`, `answer COLOUR`. The ledger in the cellar names the
+chest, but the cellar is locked, and the key lies in the jar or in the desk. The book in the library rules two chests
+out, and the cook is right three times in four. A command that does not work costs 0.05; the right answer pays 1.
 
-Each line is one rollout: `prompt_id`, `prompt`, `agent`, `gold` (the colour), `outcome` (1 for the right answer), `turns`
-and `gold_log_probs`. The last of the turns is the answer, except where the limit of turns came first. A turn has
+Each line is one rollout: `prompt_id`, `prompt`, `agent`, `gold` (the colour), `outcome` (1 for the right answer),
+`turns` and `gold_log_probs`. The last of the turns is the answer, unless the limit of turns came first. A turn has
 
-- `state`: what RTMC compares rollouts by (room, key, clues), and `command`, what it did there;
+- `state`: what RTMC compares rollouts by (room, key, what is known), and `command`, what was done there;
 - `action` and `observation`: the text of the policy and that of the game, and their `tokens`, split at white space;
 - `reward`, and `value`: the chance that the best guess before the turn is right.
 
-`gold_log_probs` are the log-probabilities of the right colour before each turn other than the answer, and behind the last
-one. They and `value` come from a belief over the chests, which Bayes' rule updates with every clue.
+`gold_log_probs` are the log-probabilities of the right colour before each turn other than the answer, and behind the
+last of these. They and `value` come from a belief over the chests, which Bayes' rule updates with every clue.
 """
 
 import argparse
 import json
 import math
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ THOUGHTS = {
 }
 
 
-def pick(rng: random.Random, options: Any) -> Any:
+def pick(rng: random.Random, options: Sequence[str]) -> str:
     # random() is the one method whose sequence Python promises never to change.
     return options[int(rng.random() * len(options))]
 

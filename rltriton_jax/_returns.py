@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -272,6 +273,12 @@ def n_step_returns(
         raise ValueError(
             f"n_step_returns: n={n} reaches past the next shard of {length} steps; shard time over fewer devices, or "
             "shard a batch axis instead"
+        )
+    sharded = jax.typeof(call.operands["reward"]).sharding.spec
+    if sharded and sharded[call.axis] is not None and n < length:
+        raise ValueError(
+            f"n_step_returns: time is sharded over {sharded[call.axis]!r} of an explicit mesh; pass the arrays through "
+            "jax.sharding.reshard to shard a batch axis instead, or call it in jax.shard_map with axis_name"
         )
     if n >= length * shards:
         return call.run(Backward, implementation, "lambda_returns", "state", state_out=0)[0]

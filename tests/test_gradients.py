@@ -15,7 +15,6 @@ from helpers import (
     ROWS,
     SCAN,
     TRITON,
-    call,
     cast,
     close,
     each,
@@ -30,7 +29,6 @@ from helpers import (
     with_marks,
     without,
 )
-from table import as_tuple
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -264,13 +264,17 @@ def test_time_sharded_in_jit(implementation, types):
         assert moved <= 2 * sum(x.nbytes for x in traced.values()) / 8
 
 
-@pytest.mark.parametrize("types", MESHES)
-def test_windows_over_sharded_time_in_jit(types):
+def test_windows_over_sharded_time_in_jit():
     row = next(row for row in ROWS if str(row) == "n_step_returns-n_3_truncated")
     of, traced, expected, _ = arrays(row, seeded(row, 16, (8,)))
-    mesh = mesh_of((8,), ("x",), types)
-    put = lambda x: jax.device_put(x, NamedSharding(mesh, P("x", None) if x.ndim == 2 else P()))
-    near(jax.jit(of(None))({name: put(x) for name, x in traced.items()}), expected)
+
+    def sharded(types):
+        sharding = NamedSharding(mesh_of((8,), ("x",), types), P("x"))
+        return {name: jax.device_put(x, sharding) if x.ndim == 2 else x for name, x in traced.items()}
+
+    near(jax.jit(of(None))(sharded(AxisType.Auto)), expected)
+    with pytest.raises(ValueError, match="n_step_returns: time is sharded over 'x' of an explicit mesh; pass"):
+        jax.jit(of(None))(sharded(AxisType.Explicit))
 
 
 def of_shards(row, kwargs, implementation):
@@ -288,7 +292,7 @@ def of_shards(row, kwargs, implementation):
     return lambda traced: as_tuple(public(**traced)), traced
 
 
-def check_shards(row, kwargs, implementation, shape=(4,), poisoned=False):
+def check_shards(row, kwargs, implementation, shape=(4,), tolerance=1e-10):
     """The outputs and all gradients are those of the whole."""
     of, traced, expected, cotangents = arrays(row, kwargs)
     function, parts = of_shards(row, kwargs, implementation)
@@ -303,12 +307,12 @@ def check_shards(row, kwargs, implementation, shape=(4,), poisoned=False):
     mesh = mesh_of(shape, ("t", "x")[: len(shape)])
     specs = {name: of_part(x) for name, x in parts.items()}
     mapped = jax.shard_map(function, mesh=mesh, in_specs=(specs,), out_specs=spec)
-    near(jax.jit(mapped)(parts), expected, 1e-10)
+    near(jax.jit(mapped)(parts), expected, tolerance)
     got = jax.jit(partial(pulled, mapped))(parts, cotangents)
     wanted = pulled(of(SCAN), traced, cotangents)
     if "values" in wanted and len(wanted["values"]) > T:
         got["values"] = jnp.concatenate([got["values"], got.pop("bootstrap_value")[None]])
-    near(got, wanted, 1e-10)
+    near(got, wanted, tolerance)
 
 
 SHARDED = (
@@ -328,12 +332,11 @@ def test_shards_of_time(row):
     check_shards(row, seeded(row, 12, (2,)), None)
 
 
-@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("implementation", [SCAN, ASSOCIATIVE_SCAN, INTERPRET])
 @pytest.mark.parametrize("name", ["gae-skip_truncated", "eligibility_traces-reset_starts"])
 def test_shards_of_time_by_each_implementation(name, implementation):
     row = next(row for row in ROWS if str(row) == name)
-    check_shards(row, seeded(row, 8, (2,)), implementation, (4,) if implementation != "interpret" else (2,))
+    check_shards(row, seeded(row, 6, (2,)), implementation, (2,), 2e-5)
 
 
 @pytest.mark.usefixtures("x64")
@@ -454,11 +457,10 @@ def _walks(f, *args):
 @each(ONE_EACH)
 def test_one_walk_each_way(row):
     of, traced, _, cotangents = arrays(row, seeded(row))
-    forward = _walks(of(None), traced)
-    assert forward == (6 if row.function == "n_step_returns" else 1)
-    assert _walks(partial(pulled, of(None)), traced, cotangents) == 2 * forward
+    assert _walks(of(None), traced) == 1
+    assert _walks(partial(pulled, of(None)), traced, cotangents) == 2
     tangents = lambda by: jax.jvp(lambda by: of(None)({**traced, **by}), (by,), (by,))
-    assert _walks(tangents, floating(traced)) == 2 * forward
+    assert _walks(tangents, floating(traced)) == 2
 
 
 # Whole programs for GPUs that are not there
@@ -489,10 +491,10 @@ def test_a_gpu_transposes_nothing_under_vmap():
     mesh = h200.mesh_of((1,), ("x",))
     T, N, B = 16, 8, 65536
     args = [((T, N, B), jnp.float32, P()), ((T + 1, N, B), jnp.float32, P())]
-    loss = lambda *args: jnp.sum(jax.vmap(_gae, in_axes=1, out_axes=1)(*args)[0])
+    loss = lambda *args: jnp.sum(jax.vmap(_gae, in_axes=1, out_axes=1)(*args)[0] ** 2)
     mapped = h200.launches(h200.compiled(jax.vmap(_gae, in_axes=1, out_axes=1), mesh, args))
     assert mapped == {"custom-call": 1}
-    gradient = h200.launches(h200.compiled(jax.grad(loss, (0, 1)), mesh, args))
+    gradient = h200.launches(h200.compiled(jax.value_and_grad(loss, (0, 1)), mesh, args))
     assert gradient["custom-call"] == 2 and not gradient["transpose"]
 
 

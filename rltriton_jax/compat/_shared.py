@@ -64,13 +64,15 @@ def taken(values: ArrayLike, actions: ArrayLike) -> Array:
 def behind(discount_t: Array, x: Array) -> Array:
     """x of the next states, 0 where the discount ends the episode: it is not read, and sends back no gradient."""
     ended = discount_t == 0
-    return jnp.where(ended.reshape(ended.shape + (1,) * (x.ndim - ended.ndim)), 0, x)
+    if x.ndim > ended.ndim:
+        return jnp.where(ended[..., None], 0, x)
+    return jnp.where(ended, discount_t.astype(x.dtype), x)  # by a constant 0, vmap would transpose
 
 
 def before(first: float, x: ArrayLike, axis: int = 0) -> Array:
-    """x moved one row later in time, behind a row of `first`."""
+    """x moved one row later in time, behind a row of `first`. (A pad keeps a mapped axis where it is.)"""
     x = jnp.asarray(x)
-    return jnp.pad(x, [(int(i == axis), 0) for i in range(x.ndim)], constant_values=first)
+    return jax.lax.pad(x, jnp.asarray(first, x.dtype), [(int(i == axis), 0, 0) for i in range(x.ndim)])
 
 
 def own_q(q_t: Array, discount_t: Array, axis: int) -> Array:
@@ -140,7 +142,7 @@ def importance_corrected_td_errors(
     r_t, discount_t, rho_tm1 = arrays(name, ("T",), r_t=r_t, discount_t=discount_t, rho_tm1=rho_tm1)
     (values,) = arrays(name, ("T + 1",), values=values)
     require_rows(name, "values", values, len(r_t) + 1, 0, "one more than r_t")
-    following = jnp.append(rho_tm1[1:], jnp.ones_like(rho_tm1[:1]))  # behind the last step nothing is carried
+    following = jax.lax.pad(rho_tm1, jnp.ones((), rho_tm1.dtype), [(-1, 1, 0)])  # the last one is not read
     out = stopped(
         stop,
         rltriton_jax.gae,

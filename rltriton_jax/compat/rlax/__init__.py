@@ -2,7 +2,7 @@
 
 Row t of `r_t`, `discount_t` and `v_t` belongs to the transition from state t to state t + 1, row t of `v_tm1`, `q_tm1`,
 `a_tm1` and `rho_tm1` to state t. A 0 in `discount_t` ends an episode, and nothing behind it is read. Batches go through
-`jax.vmap` over any axis, which costs no transpose and stays one launch.
+`jax.vmap` over any axis, which the scans take where it stands.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 import rltriton_jax
 
-from .._shared import Flag, arrays, behind, error_against, stopped
+from .._shared import Flag, arrays, before, behind, error_against, stopped
 
 
 class VTraceOutput(NamedTuple):
@@ -155,9 +155,10 @@ def _leaky(rho: Array, bound: ArrayLike, alpha: ArrayLike) -> Array:
 
 def _with_advantages(steps: _Steps, errors: Array, pg_rho: Array) -> VTraceOutput:
     """The errors, and one-step estimates that bootstrap from v + l error of the state that follows."""
-    mixing = jnp.broadcast_to(steps.lambda_, errors.shape)
-    following = jnp.append(steps.v_tm1[1:] + mixing[:-1] * errors[1:], steps.v_t[-1:])
-    q_estimate = rltriton_jax.n_step_returns(steps.r_t, next_values=following, n=1, discount=steps.discount_t)
+    mixing = before(0.0, steps.lambda_[:-1]) if steps.lambda_.ndim else steps.lambda_
+    q_estimate = rltriton_jax.n_step_returns(
+        steps.r_t, steps.v_tm1 + mixing * errors, bootstrap_value=steps.v_t[-1], n=1, discount=steps.discount_t
+    )
     return VTraceOutput(errors, pg_rho * (q_estimate - steps.v_tm1), q_estimate)
 
 
