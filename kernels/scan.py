@@ -19,7 +19,20 @@ STRIDE holds the stride of time, COLUMN the strides of DIMS, the axes of the col
 import triton
 import triton.language as tl
 
-from .tiles import affine, chain, compose, expand, fetch, follow, last_of, latest, offsets, series, store_series, time_of
+from .tiles import (
+    affine,
+    chain,
+    compose,
+    expand,
+    fetch,
+    follow,
+    last_of,
+    latest,
+    offsets,
+    series,
+    store_series,
+    time_of,
+)
 
 # fmt: off
 

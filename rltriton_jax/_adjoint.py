@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ._walk import EDGE, LONG, STEP, SUM, Beside, Rows, Walk, select
+from ._walk import EDGE, LONG, STEP, SUM, Beside, Rows, Walk, negate, select
 
 
 class Place(NamedTuple):
@@ -39,6 +39,7 @@ class Adjoint(Walk):
     base: Walk
     wanted: tuple[str, ...]
     given: tuple[int, ...]
+    careful: bool = False  # it is differentiated itself: what is not read reaches no product, selected away or not
 
     mirrored = True
 
@@ -99,6 +100,8 @@ class Adjoint(Walk):
 
     def _before(self, now, near, beside) -> Place:
         """The base walk at the step we come from; past our end that was its first step, with but an edge before it."""
+        if self.careful:
+            near, now = (self.guarded(rows, lambda: negate(beside.near)) for rows in (near, now))
         return Place(near, now, Beside(near=beside.here), self._state(near), self._state(now))
 
     def _local(self, place, x, carry, rows, ahead):
@@ -136,13 +139,16 @@ class Adjoint(Walk):
             return _full(a, y), _full(b, y), outs
 
         values = {name: getattr(place.rows if name in rows else place.ahead, name) for name in {*rows, *ahead}}
-        _, pull = jax.vjp(local, values)
-        return pull((y * place.carry.x, y, self._cotangents(place)))[0]
+        (a, _, _), pull = jax.vjp(local, values)
+        carry = place.carry.x
+        if self.base.bare or self.careful:
+            carry = jnp.where((a == 0) & ~jnp.isfinite(carry), 0.0, carry)
+        return pull((y * carry, y, self._cotangents(place)))[0]
 
     def step(self, now, near, far, beside):
         before = self._before(now, near, beside)
         zero = self._zero(near)
-        a = self._local(before, zero, zero, near, now)[0]
+        a = self._local(before, zero, zero, before.rows, before.ahead)[0]
         b = select(beside.near, self._onto_states(before)[1], 0.0)
         if beside.here:
             b = b + self._onto_states(self._at(now, far, beside))[0]

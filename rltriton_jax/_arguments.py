@@ -360,5 +360,5 @@ class Call:
         """The (a, b) of every step, as arrays."""
         walk, operands = self._walk(kind, "skip", recurrence=recurrence), self._typed()
         if self.axis_name is not None:
-            return step_arrays(*joined(walk, self.axis, operands, self.axis_name), self.axis)
+            walk, operands = joined(walk, self.axis, operands, self.axis_name)
         return step_arrays(walk, operands, self.axis)

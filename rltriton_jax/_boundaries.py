@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 from ._walk import Beside, Flag, Formula, Rows, both, either, negate, select
@@ -34,16 +33,6 @@ class _Episodic(Formula):
         """Masks reset, and the neighbour is masked."""
         return both(beside.near, negate(near.mask)) if self.mask and not self.skips else False
 
-    def _guarded(self, rows: Rows, hidden: Callable[[], Flag]) -> Rows:
-        """`rows`, 0 where they are hidden: what is not read must not reach a product."""
-
-        def row(name: str) -> Any:
-            if name in self.fixed or name in self.flags:
-                return getattr(rows, name)
-            return select(hidden(), 0.0, getattr(rows, name))
-
-        return Rows(row)
-
 
 @dataclasses.dataclass(frozen=True)
 class Backward(_Episodic):
@@ -73,7 +62,7 @@ class Backward(_Episodic):
             "end": end,
             "last": lambda: negate(beside.near),
             "stops": stops,
-            "after": lambda: self._guarded(near, stops),
+            "after": lambda: self.guarded(near, stops),
             "given": lambda: self._given,
         }
 
@@ -92,6 +81,6 @@ class Forward(_Episodic):
         return {
             "end": end,
             "first": lambda: negate(beside.near),
-            "before": lambda: self._guarded(near, lambda: either(end(), negate(beside.near))),
+            "before": lambda: self.guarded(near, lambda: either(end(), negate(beside.near))),
             "given": lambda: self._given,
         }

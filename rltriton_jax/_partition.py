@@ -15,7 +15,6 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from ._walk import batch_shape, out_shape
 
 
-
 def nowhere():
     """A context in which no mesh is known."""
     return jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
@@ -108,8 +107,9 @@ def lower(ctx, operands, body, walk, axis, how: str | None):
     ctx = ctx.replace(avals_in=[ShapedArray(a.shape, a.dtype) for a in ctx.avals_in])
     devices = getattr(ctx.module_context.axis_context, "device_assignment", None) or ()
     several = len(devices) > 1 and not ctx.module_context.lowering_parameters.for_export  # a rule is not exported
+    by_rule = getattr(jax.config, "jax_use_shardy_partitioner", True)
     run = _apart(body)
-    if several and how == "split":
+    if several and how == "split" and by_rule:
         run = _apart(_partitioned(run, walk, [a.shape for a in ctx.avals_in], axis))
     elif several and how == "whole":
         run = _spread(run, devices)
@@ -136,16 +136,14 @@ def _partitioned(body, walk, shapes, axis):
     outs = [out_shape(kind, full, axis) for kind in walk.all_kinds]
 
     def partition(mesh, args, results):
-        if mesh.empty:  # no names for what the arrays are sharded over
-            mesh = Mesh(np.array(sorted(args[0].sharding.device_set, key=lambda d: d.id)), ("devices",))
-            columns = [()] * len(full)
-        else:
-            columns = _columns(mesh, (*results, *args), full, axis)
-        shardings = [NamedSharding(mesh, _spec(columns, x.shape, full)) for x in (*results, *args)]
-        return mesh, body, shardings[: len(results)], tuple(shardings[len(results) :])
+        columns = _columns(mesh, (*results, *args), full, axis)
+        of_outs, of_operands = (
+            [NamedSharding(mesh, _spec(columns, shape, full)) for shape in group] for group in (outs, shapes)
+        )
+        return mesh, body, of_outs, tuple(of_operands)
 
     split = custom_partitioning(body)
-    split.def_partition(partition, sharding_rule=_rule(shapes, outs, full, axis))
+    split.def_partition(partition, sharding_rule=_rule(shapes, outs, full))
     return split
 
 
@@ -171,7 +169,7 @@ def _columns(mesh, arrays, full, axis):
     return columns
 
 
-def _rule(shapes, outs, full, axis) -> str:
+def _rule(shapes, outs, full) -> str:
     """The factors of every axis: a full one is the same for all arrays, any other is its own."""
 
     def factors(k, shape):

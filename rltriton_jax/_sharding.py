@@ -25,6 +25,10 @@ class Shard(Walk):
         return self.base.kinds
 
     @property
+    def bare(self):
+        return self.base.bare
+
+    @property
     def state_out(self):
         return getattr(self.base, "state_out", None)
 
@@ -40,18 +44,25 @@ class Shard(Walk):
 
 @dataclasses.dataclass(frozen=True)
 class Total(Shard):
-    """What a shard does to the state that comes in: its last state; where `linear`, without what its steps add."""
+    """The last state of a shard; if `homogeneous`, without what its steps add."""
 
-    exits = True
-    state_out = None
+    homogeneous: bool = False
 
     @property
     def kinds(self):
         return (SUM,)
 
+    @property
+    def exits(self):
+        return True
+
+    @property
+    def state_out(self):
+        return None
+
     def step(self, now, near, far, beside):
         a, b = super().step(now, near, far, beside)
-        return a, select(now.linear, 0.0, b)
+        return a, 0.0 if self.homogeneous else b
 
     def read(self, x, carry, now, near, far, beside):
         return (select(beside.far, 0.0, x),)
@@ -139,14 +150,22 @@ def _next_live_row(walk: Walk, axis: int, rows, mask, axis_name: str):
 
 def _incoming(shard: Shard, axis: int, wide, implementation: str | None, known, init, axis_name: str):
     """The state that comes into this shard: a shard is an affine map of it, and the maps of all are composed."""
-    names, fixed = (*shard.names, "linear"), (*shard.fixed, "linear")
-    total = Total(**{**vars(shard), "names": names, "fixed": fixed, "flags": (*shard.flags, "linear")})
-    # twice beside each other: from 0 with what the steps add, and from 1 without
-    is_linear = jnp.arange(2).reshape(2, *(1,) * known[0].ndim)
-    operands = (*(x[None] for x in known), is_linear.astype(wide), is_linear)
-    maps = run(total, operands, axis + 1, (wide,), implementation)[0]
-    rows = maps if init is None else jnp.concatenate([maps, jnp.broadcast_to(init[None], maps[:1].shape).astype(wide)])
-    rows = jax.lax.all_gather(rows, axis_name)
+
+    def last(homogeneous: bool):
+        total = Total(**vars(shard), homogeneous=homogeneous)
+        with nowhere():
+            reads = printed(total, wide).reads
+        reads |= {edge for name, edge in total.edges if name in reads}
+        entry = jnp.full((1,) * known[0].ndim, float(homogeneous), wide)
+        used = [
+            x if n in reads else jax.lax.stop_gradient(x) for n, x in zip(shard.names, (*known, entry), strict=True)
+        ]
+        return run(total, used, axis, (wide,), implementation)[0]
+
+    rows = [last(homogeneous=False), last(homogeneous=True)]
+    if init is not None:
+        rows.append(jnp.broadcast_to(init, rows[0].shape).astype(wide))
+    rows = jax.lax.all_gather(jnp.stack(rows), axis_name)
     first = rows.shape[0] - 1 if shard.reverse else 0
     entry = jnp.zeros_like(rows[:1, 0]) if init is None else rows[first : first + 1, 2]
     states = linear(rows[:, 1], rows[:, 0], entry, 0, shard.reverse, implementation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -125,10 +126,11 @@ def _jvp_by_parts(primals, moved, walk, axis, dtypes, implementation):
     """Any walk is pointwise work around the linear one: this serves the derivatives of derivatives."""
 
     by_primitive = functools.partial(linear, implementation=implementation)
+    by_parts = dataclasses.replace(walk, careful=True) if isinstance(walk, Adjoint) else walk
 
     def parts(moved):
         operands = [moved.get(name, x) for name, x in zip(walk.names, primals, strict=True)]
-        return _backends.evaluate(walk, operands, axis, dtypes, by_primitive)
+        return _backends.evaluate(by_parts, operands, axis, dtypes, by_primitive, careful=True)
 
     outs = run(walk, primals, axis, dtypes, implementation)
     by_name = dict(zip(walk.names, primals, strict=True))

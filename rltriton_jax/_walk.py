@@ -77,7 +77,6 @@ class Walk:
     saved: tuple[str, ...] = ()
 
     mirrored = False  # a mirrored walk (an adjoint) has its edge past its own end, and visits it
-    exits = False  # the only output is the state behind the last step, as a sum over time
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -93,6 +92,16 @@ class Walk:
         raise NotImplementedError
 
     @property
+    def bare(self) -> bool:
+        """The coefficient is an operand: where it is 0, no formula drops what stands behind."""
+        return False
+
+    @property
+    def exits(self) -> bool:
+        """The only output is the state behind the last step, given as a sum over time."""
+        return False
+
+    @property
     def skips(self) -> bool:
         return self.mask is not None and self.mask_mode == "skip"
 
@@ -102,6 +111,15 @@ class Walk:
             return now
         kept = (*self.fixed, *self.flags)
         return Rows(lambda name: getattr(now, name) if name in kept else select(now.mask, getattr(now, name), 0.0))
+
+    def guarded(self, rows: Rows, hidden: Callable[[], Flag]) -> Rows:
+        """`rows`, 0 where they are hidden: what is not read must not reach a product."""
+        kept = (*self.fixed, *self.flags)
+
+        def row(name: str) -> Any:
+            return getattr(rows, name) if name in kept else select(hidden(), 0.0, getattr(rows, name))
+
+        return Rows(row)
 
     def coefficients(self, now, near, far, beside):
         """`step`, with the masked steps passed over (skip) or cut (reset)."""
@@ -144,7 +162,7 @@ def product(k, x):
 @product.defjvp
 def _product_jvp(primals, tangents):
     (k, x), (dk, dx) = primals, tangents
-    return product(k, x), dk * x + jnp.where(k == 0, 0.0, k * dx)
+    return product(k, x), dk * x + k * dx
 
 
 OPS = SimpleNamespace(where=jnp.where, exp=jnp.exp, log=jnp.log, product=product)
@@ -162,6 +180,10 @@ class Formula(Walk):
     @property
     def kinds(self):
         return (STEP,) * self.outs
+
+    @property
+    def bare(self):
+        return self.recurrence == "linear"
 
     def at(self, now, near, beside):
         """The step that the formulas read."""

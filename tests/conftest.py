@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import os
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
 
+_LARGE = ("test_values.py", "test_gradients.py")  # every row of the table in every implementation and layout
+_ONE_OF = 5
 _TESTS_BETWEEN_CLEARINGS = 400
 _count = 0
 
@@ -41,3 +44,24 @@ def x64():
 
     with jax.enable_x64(True):
         yield
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--all", action="store_true", help="every row of the table, not one of five (most of an hour on two cores)"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Keeps one of five of the largest parametrized tests, other ones on each Python, unless --all or a name is asked for."""
+    if config.getoption("--all") or any("::" in arg for arg in config.args):
+        return
+    turn = sys.version_info.minor % _ONE_OF
+    left = [
+        i
+        for i in items
+        if i.path.name in _LARGE and hasattr(i, "callspec") and zlib.crc32(i.nodeid.encode()) % _ONE_OF != turn
+    ]
+    config.hook.pytest_deselected(items=left)
+    dropped = set(left)
+    items[:] = [item for item in items if item not in dropped]

@@ -202,6 +202,7 @@ def test_rlax_gradients(name, x64):
                 close(got[k], expected[k], 1e-5 if name in NONLINEAR else 1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 @pytest.mark.parametrize("module, case", [(m, case) for m, (_, cases) in OWN_TESTS.items() for case in cases])
 def test_rlax_own_tests(module, case, monkeypatch):
     """rlax's test cases (plain, jitted, mapped over batches), their functions replaced by ours."""

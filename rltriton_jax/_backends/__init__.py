@@ -31,8 +31,9 @@ def _run(call):
     def implementation(walk: Walk, operands, axis: int, dtypes):
         from ._kernel import build
 
-        seen = view(walk, [tuple(x.shape) for x in operands], axis)
-        kernel = build(walk, tuple(jnp.dtype(x.dtype) for x in operands), seen, tile_for(seen))
+        types = tuple(jnp.dtype(x.dtype) for x in operands)
+        seen = view(walk, [tuple(x.shape) for x in operands], axis, types)
+        kernel = build(walk, types, seen, tile_for(seen))
         segments = kernel.tile.segments
         outs = outputs(walk, operands, axis, dtypes)
         if segments > 1:

@@ -88,6 +88,18 @@ def _boolean_mask(method, position):
     return with_boolean_mask
 
 
+def _by_float32(cast):
+    # Triton 3.9 takes the bits of bfloat16 for an integer where it converts from or to float64
+    def cast_by_float32(self, source, to):
+        import triton.language as tl
+
+        if (source.dtype.scalar, to.scalar) in ((tl.bfloat16, tl.float64), (tl.float64, tl.bfloat16)):
+            source = cast(self, source, tl.float32)
+        return cast(self, source, to)
+
+    return cast_by_float32
+
+
 _interpreted: dict[int, tuple[Any, Any]] = {}
 
 
@@ -114,6 +126,7 @@ def _patched():
         interpreter.ScanOps.generic_scan,
         builder.create_masked_load,
         builder.create_masked_store,
+        builder.cast_impl,
     )
     scopes = []
 
@@ -133,6 +146,7 @@ def _patched():
     interpreter.ScanOps.generic_scan = _scan
     builder.create_masked_load = _boolean_mask(kept[2], 1)
     builder.create_masked_store = _boolean_mask(kept[3], 2)
+    builder.cast_impl = _by_float32(kept[4])
     try:
         yield
     finally:
@@ -141,6 +155,7 @@ def _patched():
             interpreter.ScanOps.generic_scan,
             builder.create_masked_load,
             builder.create_masked_store,
+            builder.cast_impl,
         ) = kept
         interpreter._patch_lang_tensor, interpreter._patch_lang = patch_tensor, patch_language
         for restore in reversed(scopes):

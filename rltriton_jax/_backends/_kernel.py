@@ -111,12 +111,15 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
     per_segment = -(-chunks // tile.segments)
     segments = -(-chunks // per_segment)
     tile = tile._replace(segments=segments)
-    follows = walk.skips and any(u.startswith("near_") or u == "has_near" for u in frozenset().union(*formula.used.values()))
+    follows = walk.skips and any(
+        u.startswith("near_") or u == "has_near" for u in frozenset().union(*formula.used.values())
+    )
     fits = view.columns % tile.columns == 0 and view.length == segments * per_segment * chunk
     common = dict(
         DIMS=view.dims, COLUMNS=view.columns, T=view.length, TOP=top if walk.reverse else 0, REVERSE=walk.reverse,
         MIRRORED=walk.mirrored, ROWS=tile.rows, W=tile.runs, R=tile.steps, COLS=tile.columns, SEGMENTS=segments,
-        CHUNKS=per_segment, EARLY=tile.early and per_segment > 1, EVEN=fits, INDEX="tl.int64" if view.big else "tl.int32", ACC=f"tl.{jnp.dtype(dtype).name}",
+        CHUNKS=per_segment, EARLY=tile.early and per_segment > 1, EVEN=fits,
+        INDEX="tl.int64" if view.big else "tl.int32", ACC=f"tl.{jnp.dtype(dtype).name}",
     )  # fmt: skip
     maps = segments > 1
     seen = follows and segments > 1
@@ -126,8 +129,7 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
         walk, formula, view, "walk", ("step", "read", "past_step", "past_read"), follows, seen, maps, len(walk.all_kinds),
         dict(
             STEP="step", READ="read", **past, OUT_KIND=tuple(_KIND[kind] for kind in walk.all_kinds),
-            OUT_STRIDE=view.out_time, OUT_COLUMN=view.out_columns, PADDED=padded,
-            **common,
+            OUT_STRIDE=view.out_time, OUT_COLUMN=view.out_columns, PADDED=padded, **common,
         ),
     )  # fmt: skip
     reduce = None

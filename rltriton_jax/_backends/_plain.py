@@ -147,10 +147,16 @@ def _coefficients(walk, s, rows):
     return tuple(jnp.broadcast_to(jnp.asarray(x, s.dtype), s.shape) for x in walk.coefficients(*rows))
 
 
-def evaluate(walk: Walk, operands, axis: int, dtypes, linear: Callable):
-    """The outputs of a walk, its recurrence solved by `linear(a, b, init, axis, reverse)`."""
+def evaluate(walk: Walk, operands, axis: int, dtypes, linear: Callable, careful: bool = False):
+    """The outputs of a walk, its recurrence solved by `linear(a, b, init, axis, reverse)`.
+
+    If `careful`, they may be differentiated: what a masked step does not read is not selected away behind a product.
+    """
     s = _Series(walk, operands, axis)
-    rows = (s.now, s.near, s.far, s.beside())
+    near, far = s.near, s.far
+    if careful and walk.mask is not None:
+        near, far = (walk.guarded(rows, lambda: ~getattr(s.now, walk.mask)) for rows in (near, far))
+    rows = (s.now, near, far, s.beside())
     a, b = _coefficients(walk, s, rows)
     init = s._edge(walk.init) if walk.init else jnp.zeros(s._rows(1), s.dtype)
     x = linear(a, b, init, axis, walk.reverse)

@@ -32,16 +32,22 @@ def tile_for(view: View) -> Tile:
     return _tuned.override_for(view) or (_rows(view) if view.time_is_last else _columns(view))
 
 
-def _segments(programs: int, length: int, chunk: int, most: int) -> int:
-    """Into how many segments to cut time so that the GPU is full, 1 where its columns fill it already."""
-    if programs >= 2 * _FULL:
-        return 1  # two passes read twice: below 0.65 of copy, where one pass with so many programs reaches 0.8
+def _segments(programs: int, least: int, length: int, chunk: int, most: int) -> int:
+    """Into how many segments to cut time so that the GPU is full; 1 where `least` programs fill it already.
+
+    Segments read twice, which is at best 0.65 of copy speed; one pass by enough programs reaches 0.8 and more.
+    """
+    if programs >= least:
+        return 1
     return max(1, min(-(-length // chunk), -(-16 * _FULL // programs), most))
 
 
 def _rows(view: View) -> Tile:
-    """Steps adjacent in memory: a thread loads 4 of them at once; short series share a program, long ones prefetch."""
-    runs = min(128, max(8, _power_of_2(-(-view.length // 4))))
+    """Steps adjacent in memory: a thread loads 4 at once, or 16 bytes of narrow ones; short series share a program."""
+    steps = 8 if view.narrow and view.length >= 256 else 4
+    runs = min(128, max(8, _power_of_2(-(-view.length // steps))))
+    if runs >= 128 and view.skips and view.series >= 3 and view.columns >= 2 * _FULL:
+        return Tile(256, 4, 1, 2, True)  # the chain of live steps costs latency: few, large chunks
     if runs >= 128:
         columns, warps = 1, 4
     elif runs == 64:
@@ -50,22 +56,42 @@ def _rows(view: View) -> Tile:
         columns, warps = 2, 1
     else:
         columns, warps = 128 // runs, 2
-    segments = _segments(-(-view.columns // columns), view.length, 4 * runs, 1024)
-    return Tile(runs, 4, columns, warps, True, segments, view.length > 4 * runs * segments)
+    programs = -(-view.columns // columns)
+    segments = _segments(programs, 2 * _FULL, view.length, steps * runs, 1024)
+    if segments == 1 and programs < 2048 and view.length >= 4096:
+        steps = 8  # programs are too few to hide the latency of memory: each must ask for more at once
+    return Tile(runs, steps, columns, warps, True, segments, view.length > steps * runs * segments)
 
 
 def _columns(view: View) -> Tile:
     """Columns adjacent in memory, 32 or 64 to a program; the fewer they are, the more of time a program holds at once."""
+    inner = view.dims[-1]
+    if len(view.dims) > 1 and inner < 32:
+        return _few_inside(inner, view.length)
     width = min(32, _power_of_2(view.columns))
+    warps = max(1, width // 4)
     programs = -(-view.columns // width)
+    few = view.series <= 3
     if programs >= 1024 and width == 32:
-        return Tile(2, 4, 64, 4, False)
-    runs = min(16, _power_of_2(-(-view.length // 8)))
-    segments = _segments(programs, view.length, 64, 256)
+        return Tile(2, 4, 64, 4, False) if few else Tile(2, 4, 32, 1, False)
+    segments = _segments(programs, _FULL - 4, view.length, 64, 256)
     if segments > 1:
         return Tile(8, 8, width, max(1, width // 8), False, segments)
     if view.length <= 16:
         return Tile(4, 4, width, max(1, width // 8), False)
     if view.length <= 128:
+        runs = min(16, _power_of_2(-(-view.length // 8)))
         return Tile(runs, 8, width, max(1, runs * width // 64), False)
-    return Tile(8, 8, width, max(1, width // 8), False, 1, True)
+    if programs >= 384:
+        return Tile(4, 8, width, max(1, width // 8), False, 1, True)
+    return Tile(8, 8, width, warps if few else max(1, warps // 2), False, 1, True)
+
+
+def _few_inside(inner: int, length: int) -> Tile:
+    """A few columns side by side, then more steps: tiles that cover whole stretches of memory."""
+    if inner <= 4:
+        runs = min(64, max(8, _power_of_2(-(-length // 2))))
+        return Tile(runs, 2, 8, max(1, runs // 8), False)
+    width = _power_of_2(inner)
+    runs = min(16, max(4, _power_of_2(-(-length // 8))))
+    return Tile(runs, 8, width, max(1, runs * width // 64), False)

@@ -19,6 +19,9 @@ class View(NamedTuple):
     out_columns: tuple[tuple[int, ...], ...]
     time_is_last: bool
     big: bool
+    series: int  # about how many operands a step reads
+    narrow: bool  # the rows hold numbers of 2 bytes
+    skips: bool
 
     @property
     def columns(self) -> int:
@@ -34,7 +37,7 @@ def _strides(shape, full, axis):
     return strides[::-1]
 
 
-def view(walk: Walk, shapes, axis: int) -> View:
+def view(walk: Walk, shapes, axis: int, dtypes=()) -> View:
     """The view of operands of `shapes`, with time at `axis`."""
     full = batch_shape(walk, shapes, axis)
     outs = [out_shape(kind, full, axis) for kind in walk.all_kinds]
@@ -57,6 +60,9 @@ def view(walk: Walk, shapes, axis: int) -> View:
     if not dims:
         dims, columns = [1], [[0] for _ in strides]
     n = len(shapes)
+    # an adjoint reads cotangents and flags, and of the operands of its base hardly one
+    passed = getattr(walk, "base", walk).names if walk.mirrored else ()
+    read = {name for name in walk.names if name not in walk.fixed and (name in walk.flags or name not in passed)}
     return View(
         length=full[axis],
         dims=tuple(dims),
@@ -66,4 +72,7 @@ def view(walk: Walk, shapes, axis: int) -> View:
         out_columns=tuple(map(tuple, columns[n:])),
         time_is_last=all(size == 1 for size in full[axis + 1 :]),
         big=max(math.prod(shape) for shape in (*shapes, *outs)) >= 2**31,
+        series=len(read),
+        narrow=any(d.itemsize == 2 for name, d in zip(walk.names, dtypes) if name in read),
+        skips=walk.skips,
     )

@@ -78,7 +78,7 @@ def seconds(f: Callable, args: Sequence[jax.Array], calls: int, repetitions: int
 
 def compare(
     name: str, f: Callable, local: Callable, shape: tuple[int, ...], spec: P, mesh: Mesh, calls: int, weak: bool
-):
+) -> dict[str, Any]:
     """One row: f on all GPUs against `local` on one, of a share of the work (`weak`) or of the whole."""
     sharded = data(shape, NamedSharding(mesh, spec))
     first = Mesh(mesh.devices.reshape(-1)[:1], mesh.axis_names)
@@ -86,7 +86,7 @@ def compare(
     program = jax.jit(f)
     got, want = program(*sharded), jax.jit(local)(*whole)
     error = float(jnp.max(jnp.abs(jax.device_put(got, want.sharding) - want)))
-    text = program.lower(*sharded).compile().as_text()
+    text = program.lower(*sharded).compile().as_text() or ""
     axis, count = next(i for i, s in enumerate(spec) if s is not None), mesh.devices.size
     share = whole
     if weak:
