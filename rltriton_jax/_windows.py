@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from ._backends import affine
 from ._sharding import with_following
 from ._solve import linear
 
@@ -47,10 +46,15 @@ def windowed(
     rest_a = scan(jnp.where(last, 0, a), jnp.where(last, a, 0), True)
     # before step t of its block, the product of the block's coefficients; then the sum of what they weigh
     upto = scan(jnp.where(first, 0, jnp.roll(a, 1, axis)), jnp.where(first, one, none), False)
-    weighed = jnp.where(upto == 0, 0, upto * b)
+    weighed = _times(upto, b)
     begin_b = scan(jnp.where(first, none, one), weighed, False)
-    begin_a = jnp.where(upto == 0, 0, upto * a)
+    begin_a = _times(upto, a)
     # a window from t ends with step t + n - 1; where t begins a block it is that block alone
-    following = affine(later(begin_a, n - 1), later(ends, n), later(begin_b, n - 1))
-    alone = affine(rest_a, later(ends, n), rest_b)
-    return jnp.where(first, alone, affine(rest_a, following, rest_b))
+    following = later(begin_b, n - 1) + _times(later(begin_a, n - 1), later(ends, n))
+    alone = rest_b + _times(rest_a, later(ends, n))
+    return jnp.where(first, alone, rest_b + _times(rest_a, following))
+
+
+def _times(k: jax.Array, x: jax.Array) -> jax.Array:
+    """k * x; behind a k of 0 an x that is not finite is not read, and the derivatives by k stay right."""
+    return k * jnp.where((k == 0) & ~jnp.isfinite(x), 0, x)
