@@ -49,7 +49,7 @@ class Call:
         axis_name: str | None = None,
     ) -> Call:
         """A call whose arrays have the shape of `data`."""
-        if implementation is not None and implementation not in IMPLEMENTATIONS:
+        if implementation not in (None, *IMPLEMENTATIONS):
             names = ", ".join(map(repr, IMPLEMENTATIONS))
             raise ValueError(f"{function}: implementation must be None or one of {names}; got {implementation!r}")
         array = cls._array(function, data_name, data)

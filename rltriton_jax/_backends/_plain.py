@@ -155,7 +155,7 @@ def evaluate(walk: Walk, operands, axis: int, dtypes, linear: Callable, careful:
     s = _Series(walk, operands, axis)
     near, far = s.near, s.far
     if careful and walk.mask is not None:
-        near, far = (walk.guarded(rows, lambda: ~getattr(s.now, walk.mask)) for rows in (near, far))
+        near, far = (walk.guarded(rows, lambda: ~s.now.mask) for rows in (near, far))
     rows = (s.now, near, far, s.beside())
     a, b = _coefficients(walk, s, rows)
     init = s._edge(walk.init) if walk.init else jnp.zeros(s._rows(1), s.dtype)

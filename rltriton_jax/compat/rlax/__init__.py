@@ -17,7 +17,7 @@ from ._multistep import lambda_returns as lambda_returns
 from ._multistep import n_step_bootstrapped_returns as n_step_bootstrapped_returns
 from ._multistep import truncated_generalized_advantage_estimation as truncated_generalized_advantage_estimation
 from ._nonlinear_bellman import (
-    transformed_general_off_policy_returns_from_action_values as transformed_general_off_policy_returns_from_action_values,  # noqa: E501
+    transformed_general_off_policy_returns_from_action_values as transformed_general_off_policy_returns_from_action_values,
 )
 from ._nonlinear_bellman import transformed_lambda_returns as transformed_lambda_returns
 from ._nonlinear_bellman import transformed_n_step_q_learning as transformed_n_step_q_learning
