@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
-from jax import Array
+from jax import Array, export
 from jax.typing import ArrayLike
 
 from ._arguments import Call
@@ -30,6 +31,11 @@ class Retrace(NamedTuple):
 
     targets: Array
     advantages: Array
+
+
+for _kind in (GAE, VTrace, Retrace):
+    with contextlib.suppress(ValueError):  # it is known already where this module is loaded again
+        export.register_namedtuple_serialization(_kind, serialized_name=f"rltriton_jax.{_kind.__name__}")
 
 
 def gae(

@@ -208,7 +208,7 @@ def batch_shape(walk: Walk, shapes: Sequence[Sequence[int]], axis: int) -> tuple
     for name, shape in zip(walk.names, shapes, strict=True):
         if name not in walk.fixed:
             time = shape[axis] - (name in walk.long)
-    full = [max(sizes, default=1) if 0 not in sizes else 0 for sizes in map(set, zip(*shapes, strict=True))]
+    full = [next((n for n in sizes if n != 1), 1) for sizes in zip(*shapes, strict=True)]
     full[axis] = time
     return tuple(full)
 

@@ -19,7 +19,7 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
 
 _LARGE = ("test_values.py", "test_gradients.py")  # every row of the table in every implementation and layout
-_ONE_OF = 5
+_ONE_OF = 8
 _TESTS_BETWEEN_CLEARINGS = 400
 _count = 0
 
@@ -48,12 +48,12 @@ def x64():
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--all", action="store_true", help="every row of the table, not one of five (most of an hour on two cores)"
+        "--all", action="store_true", help="every row of the table, not one of eight (most of an hour on two cores)"
     )
 
 
 def pytest_collection_modifyitems(config, items):
-    """Keeps one of five of the largest parametrized tests, other ones on each Python, unless --all or a name is asked for."""
+    """Keeps one of eight of the largest parametrized tests, other ones on each Python, unless --all or a name is asked for."""
     if config.getoption("--all") or any("::" in arg for arg in config.args):
         return
     turn = sys.version_info.minor % _ONE_OF

@@ -23,6 +23,7 @@ from helpers import (
     loss_of,
     rows_named,
     seeded,
+    split,
     weights,
     with_marks,
 )
@@ -456,6 +457,23 @@ def test_export_with_a_gradient():
         close(tuple(got.values()), tuple(expected.values()))
 
 
+@pytest.mark.parametrize("implementation", [SCAN, "associative_scan"])
+@each(ONE_EACH)
+def test_export_for_a_batch_of_any_size(implementation, row):
+    (batch,) = jax.export.symbolic_shape("batch")
+    kwargs = small(row, batch_shape=(5,))
+    traced, rest = split(kwargs)
+    public = functools.partial(getattr(rltriton_jax, row.function), **rest, implementation=implementation)
+    any_size = lambda x: jax.ShapeDtypeStruct([batch if n == 5 else n for n in x.shape], x.dtype)
+    shapes = {name: any_size(x) if np.ndim(x) else x for name, x in traced.items()}
+    exported = jax.export.export(jax.jit(lambda traced: public(**traced)), platforms=["cpu"])(shapes)
+    again = jax.export.deserialize(exported.serialize())
+    if jax.default_backend() == "cpu":
+        got = again.call(traced)
+        assert type(got) is type(public(**traced))
+        close(as_tuple(got), row.reference(kwargs))
+
+
 # A training step
 
 
@@ -474,7 +492,7 @@ def test_a_jitted_update_of_many_agents(implementation):
             out = rltriton_jax.gae(
                 rewards, values, discount=discount, lambda_=0.9, terminated=terminated, implementation=implementation
             )
-            return jnp.mean((values[:-1] - jax.lax.stop_gradient(out.targets)) ** 2)
+            return jnp.mean((values[:-1] - out.targets) ** 2)
 
         def epoch(theta, _):
             value, slope = jax.value_and_grad(loss)(theta, features)

@@ -183,6 +183,9 @@ def test_flags_of_any_type(implementation, dtype):
         np.array([-0.0, 1e-30, np.nan], np.float32),
         np.array([0.0, 6e-8, -np.inf], np.float16),
         np.array([0, 1e-300, 0.5], np.float64),
+        np.array([0, 2**40, -(2**63)], np.int64),
+        np.array([0, 2**32, 2**63], np.uint64),
+        np.array([0, 256, -1], np.int16),
     ],
     ids=lambda v: v.dtype.name,
 )
@@ -242,6 +245,17 @@ def test_integers_are_promoted_before_they_are_summed(implementation):
     values = np.arange(7)
     got = call("gae", {"rewards": rewards, "values": values, "discount": 0.5, "lambda_": 1}, implementation)
     close(got, reference.gae(rewards, values, discount=0.5, lambda_=1))
+
+
+@each_implementation
+def test_integer_discounts(implementation):
+    rewards, values, going_on = np.ones((6, 2)), np.full((7, 2), np.nan), np.zeros((6, 2), np.int32)
+    values[:6] = 2.0
+    going_on[:3] = 1
+    got = call("gae", {"rewards": rewards, "values": values, "discount": going_on, "lambda_": 1}, implementation)
+    close(got, reference.gae(rewards, values, discount=going_on, lambda_=1))
+    got = call("linear_recurrence", {"coefficients": going_on, "inputs": rewards}, implementation)
+    close(got, reference.linear_recurrence(going_on, rewards))
 
 
 @pytest.mark.parametrize("kind", [float, np.float32, np.float64, jnp.float32, np.array, jnp.asarray, np.bool_, int])
