@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ._walk import EDGE, LONG, STEP, SUM, Beside, Rows, Walk, negate, select
+from ._walk import EDGE, LONG, STEP, SUM, Beside, Rows, Walk, either, negate, select
 
 
 class Place(NamedTuple):
@@ -101,7 +101,8 @@ class Adjoint(Walk):
     def _before(self, now, near, beside) -> Place:
         """The base walk at the step we come from; past our end that was its first step, with but an edge before it."""
         if self.careful:
-            near, now = (self.guarded(rows, lambda: negate(beside.near)) for rows in (near, now))
+            masked = negate(near.mask) if self.mask and not self.skips else False
+            near, now = (self.guarded(rows, lambda: either(masked, negate(beside.near))) for rows in (near, now))
         return Place(near, now, Beside(near=beside.here), self._state(near), self._state(now))
 
     def _local(self, place, x, carry, rows, ahead):

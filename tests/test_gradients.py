@@ -189,12 +189,7 @@ def _second_order():
 
 
 @pytest.mark.parametrize("implementation, row", [with_marks(x, row, id=str(row)) for x, row in _second_order()])
-def test_second_order(implementation, row, request):
-    if str(row) == "off_policy_returns-reset_starts":
-        reason = (
-            "a NaN in a masked step reaches the second derivative by traces where masks reset and starts end episodes"
-        )
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
+def test_second_order(implementation, row):
     kwargs = seeded(row, 4, (2,))
     names = row.differentiable(kwargs)
     gradient, traced = gradient_of(row, kwargs, implementation, names, bent)

@@ -428,6 +428,18 @@ def test_64_bits_on_and_off_by_turns(implementation):
             close(tuple(map(np.asarray, got)), tuple(map(np.asarray, expected)), 1e-6)
 
 
+@each_implementation
+def test_64_bits_on_where_it_was_compiled_and_off_where_it_runs(implementation):
+    with jax.enable_x64(True):
+        rewards, values = jnp.ones(4), jnp.linspace(0, 1, 5)
+        run = jax.jit(lambda *x: rltriton_jax.gae(*x, discount=0.9, lambda_=0.8, implementation=implementation))
+        expected = tuple(map(np.asarray, run(rewards, values)))
+        compiled = run.lower(rewards, values).compile()
+    got = compiled(rewards, values)  # as a callback in a thread of the runtime's own has it
+    assert all(x.dtype == np.float64 for x in got)
+    close(tuple(map(np.asarray, got)), expected, 1e-15)
+
+
 # Export
 
 

@@ -84,10 +84,25 @@ def _on_host(function, arrays, outs, grid, warps):
         from ._interpreter import run
 
         results = [_poisoned(out) for out in outs]
-        run(function, grid, [*map(_contiguous, values), *results])
-        return results
+        inputs = [_whole(x, like) for x, like in zip(values, arrays, strict=True)]
+        run(function, grid, [*inputs, *results])
+        return [x.reshape(*x.shape, 1).view(np.uint32) if _wide(x) else x for x in results]
 
-    return jax.pure_callback(run, outs, *arrays, vmap_method="sequential")
+    halves = [jax.ShapeDtypeStruct((*x.shape, 2), jnp.uint32) if _wide(x) else x for x in outs]
+    words = [jax.lax.bitcast_convert_type(x, jnp.uint32) if _wide(x) else x for x in arrays]
+    results = jax.pure_callback(run, halves, *words, vmap_method="sequential")
+    return [
+        jax.lax.bitcast_convert_type(x, out.dtype) if _wide(out) else x for x, out in zip(results, outs, strict=True)
+    ]
+
+
+def _wide(x) -> bool:
+    """Whether `x` must cross to the host as words: a callback's thread does not know of `jax.enable_x64`."""
+    return jnp.dtype(x.dtype).itemsize == 8
+
+
+def _whole(x, like):
+    return _contiguous(x).view(like.dtype).reshape(like.shape) if _wide(like) else _contiguous(x)
 
 
 def _contiguous(x):
