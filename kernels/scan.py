@@ -1,209 +1,17 @@
 """The scan: one kernel body for x[t] = a[t] * x[next] + b[t] over any layout, into which a step and its read-out are plugged.
 
-A program owns a block of columns (one column: one series) and walks their time in chunks. A chunk is a tile of W runs
-beside each other, each of R steps held in registers; the runs are composed by one tile scan that carries the exclusive
-prefixes with it, so nothing is shuffled or gathered. Time runs along axis 0 of a tile ([W, COLS]: the columns lie side by
-side in memory) or along axis 1 ([COLS, W]: the steps do, and the R steps of a run are one wide load).
-
-Where columns are few, time is cut into SEGMENTS of CHUNKS chunks, a program each: `reduce` writes the map (a, y) of every
-segment, and `walk` composes those before its own.
-
-Tuples stand for the operands: `ins` and `outs` are pointers, and the constexpr tuples hold for each operand
-  NOW, NEAR, FAR   is its row read at the step, at the step walked before, at the step to come,
-  FLAG             is it read as != 0,
-  FIXED            has it one row for all time,
-  EDGE             what stands past the end: -1 nothing (0), -2 its own row T, else the index of another operand;
-STRIDE holds the stride of time, COLUMN the strides of DIMS, the axes of the columns (the last varies fastest).
+A program owns a block of columns (one column: one series) and walks their time chunk by chunk (see `chunks`). Where columns
+are few, time is cut into SEGMENTS of CHUNKS chunks, a program each: `reduce` writes the map (a, y) of every segment, and
+`walk` composes those before its own. Where time goes on on other devices, `total` composes all of them.
 """
 
 import triton
 import triton.language as tl
 
-from .tiles import (
-    affine,
-    chain,
-    compose,
-    expand,
-    fetch,
-    follow,
-    last_of,
-    latest,
-    offsets,
-    series,
-    store_series,
-    time_of,
-)
+from .chunks import before_end, chunk, one_row, past_end, place, run_map, steps
+from .tiles import affine, compose, expand, follow, last_of, offsets, store_series, time_of
 
 # fmt: off
-
-
-@triton.jit
-def one_row(ins, base, cm, NOW: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr, ACC: tl.constexpr):
-    """The operands of one row for all time; 0 stands for the others."""
-    out = ()
-    for k in tl.static_range(len(FIXED)):
-        if FIXED[k]:
-            out = out + (fetch(ins[k] + base[k], cm, FLAG[k], ACC),)
-        else:
-            out = out + (0.0,)
-    return out
-
-
-@triton.jit
-def past_end(ins, base, fixed, cm, FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr,
-             T: tl.constexpr, COLS: tl.constexpr, ROWS: tl.constexpr, ACC: tl.constexpr):
-    """What stands past the end of each operand."""
-    out = ()
-    for k in tl.static_range(len(FIXED)):
-        if FIXED[k]:
-            out = out + (fixed[k],)
-        elif EDGE[k] >= 0:
-            out = out + (fixed[EDGE[k]],)
-        elif EDGE[k] == -2:
-            out = out + (fetch(ins[k] + base[k] + T * STRIDE[k], cm, FLAG[k], ACC),)
-        elif FLAG[k]:
-            out = out + (expand(tl.zeros((COLS,), tl.int1), ROWS),)
-        else:
-            out = out + (expand(tl.zeros((COLS,), ACC), ROWS),)
-    return out
-
-
-@triton.jit
-def chunk(ins, base, fixed, s, cm, ok, NOW: tl.constexpr, NEAR: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr,
-          STRIDE: tl.constexpr, T: tl.constexpr, TOP: tl.constexpr, R: tl.constexpr, ROWS: tl.constexpr,
-          REVERSE: tl.constexpr, EVEN: tl.constexpr, ACC: tl.constexpr):
-    """The rows of a chunk: for each operand a tuple of R tiles, or of one."""
-    now = ()
-    for k in tl.static_range(len(FIXED)):
-        if not FIXED[k] and (NOW[k] or NEAR[k]):
-            now = now + (series(ins[k], base[k], s, cm, ok, T, TOP, STRIDE[k], R, ROWS, REVERSE, EVEN, FLAG[k], ACC),)
-        else:
-            now = now + ((fixed[k],),)
-    return now
-
-
-@triton.jit
-def steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.constexpr,
-          FAR: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr,
-          T: tl.constexpr, TOP: tl.constexpr, MASK: tl.constexpr, REVERSE: tl.constexpr, MIRRORED: tl.constexpr,
-          ROWS: tl.constexpr, R: tl.constexpr, EVEN: tl.constexpr, ACC: tl.constexpr):
-    """The coefficients of a chunk's steps, what its read-out needs again, and the last live position so far."""
-    AXIS: tl.constexpr = 1 if ROWS else 0
-    every = tl.full(zero.shape, 1, tl.int1)
-    if MASK >= 0:
-        # the step walked before the first of each run is the last live one
-        last = tl.zeros(zero.shape, s.dtype) - 1
-        for r in tl.static_range(R):
-            last = tl.where(now[MASK][r], s + r, last)
-        if zero.shape[AXIS] > 1:
-            _, before = tl.associative_scan((last, tl.zeros(zero.shape, s.dtype) - 1), AXIS, latest)
-            before = tl.maximum(before, seen)
-        else:
-            before = tl.where(every, seen, last)
-        seen = tl.maximum(seen, tl.max(last, AXIS, keep_dims=True))
-        has_near = before >= 0
-        t_near = time_of(before, 0, TOP, REVERSE)
-    else:
-        t_near = time_of(s, -1, TOP, REVERSE)
-        if REVERSE:
-            has_near = (t_near < T) & cm
-        else:
-            has_near = (t_near >= 0) & cm
-    near = ()
-    for k in tl.static_range(len(FIXED)):
-        if FIXED[k] or not NEAR[k]:
-            near = near + (fixed[k],)
-        else:
-            at = ins[k] + (base[k] + t_near * STRIDE[k])
-            if EDGE[k] == -2 and MASK < 0 and not MIRRORED:
-                near = near + (fetch(at, cm & (t_near >= 0) & (t_near <= T), FLAG[k], ACC),)
-            else:
-                x = fetch(at, has_near & cm & (t_near >= 0) & (t_near < T), FLAG[k], ACC)
-                if MIRRORED:
-                    near = near + (x,)
-                else:
-                    near = near + (tl.where(has_near, x, edge[k]),)
-    av = ()
-    bv = ()
-    rows = ()
-    for r in tl.static_range(R):
-        t = time_of(s, r, TOP, REVERSE)
-        t_far = time_of(s, r + 1, TOP, REVERSE)
-        if REVERSE:
-            has_far = t_far >= 0
-        else:
-            has_far = t_far < T
-        here = ()
-        far = ()
-        for k in tl.static_range(len(FIXED)):
-            if FIXED[k] or not (NOW[k] or NEAR[k]):
-                here = here + (fixed[k],)
-            else:
-                here = here + (now[k][r],)
-            if FAR[k] and not FIXED[k]:
-                x = fetch(ins[k] + (base[k] + t_far * STRIDE[k]), (t_far >= 0) & (t_far < T) & cm, FLAG[k], ACC)
-                if MIRRORED:
-                    far = far + (tl.where(has_far, x, edge[k]),)
-                else:
-                    far = far + (x,)
-            else:
-                far = far + (fixed[k],)
-        a, b = STEP(here, near, far, has_near, has_far)
-        a = tl.where(every, a, zero)
-        b = tl.where(every, b, zero)
-        if not EVEN:
-            inside = (t >= 0) & (t < T) & cm
-            a = tl.where(inside, a, 1.0)
-            b = tl.where(inside, b, 0.0)
-        av = av + (a,)
-        bv = bv + (b,)
-        rows = rows + ((here, near, far, has_near, has_far),)
-        # this step is the near one of the next
-        nearer = ()
-        for k in tl.static_range(len(FIXED)):
-            if FIXED[k] or not NEAR[k]:
-                nearer = nearer + (near[k],)
-            elif MASK >= 0:
-                nearer = nearer + (tl.where(now[MASK][r], now[k][r], near[k]),)
-            elif EVEN or MIRRORED or not (ROWS and REVERSE):
-                nearer = nearer + (now[k][r],)
-            else:
-                nearer = nearer + (tl.where(t < T, now[k][r], edge[k]),)
-        near = nearer
-        if MASK >= 0:
-            has_near = has_near | now[MASK][r]
-        elif REVERSE:
-            has_near = (t < T) & cm
-        else:
-            has_near = (t >= 0) & cm
-    return av, bv, rows, seen
-
-
-@triton.jit
-def run_map(av, bv, R: tl.constexpr):
-    """The map of each run's R steps."""
-    a = av[0]
-    y = bv[0]
-    for r in tl.static_range(1, R):
-        y = affine(av[r], y, bv[r])
-        a = chain(a, av[r])
-    return a, y
-
-
-@triton.jit
-def place(COLUMNS: tl.constexpr, COLS: tl.constexpr, SEGMENTS: tl.constexpr, BACKWARDS: tl.constexpr, INDEX: tl.constexpr):
-    """This program's block of columns, its segment, and its columns."""
-    BLOCKS: tl.constexpr = (COLUMNS + COLS - 1) // COLS
-    pid = tl.program_id(0).to(INDEX)
-    if SEGMENTS == 1:
-        block = pid
-        segment = pid * 0
-    else:
-        block = pid % BLOCKS
-        segment = pid // BLOCKS
-        if BACKWARDS:
-            segment = SEGMENTS - 1 - segment
-    return block, segment, block * COLS + tl.arange(0, COLS).to(INDEX)
 
 
 @triton.jit
@@ -226,10 +34,9 @@ def reduce(ins, seens, maps, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.con
     w = expand(tl.arange(0, W), not ROWS)
     zero = tl.zeros((COLS, W) if ROWS else (W, COLS), ACC)
     mine = segment * COLUMNS + expand(flat, ROWS)
-    if MASK >= 0:
+    seen = expand(tl.zeros((COLS,), INDEX), ROWS) - 1
+    if MASK >= 0 and SEGMENTS > 1:
         seen = tl.load(seens[0] + mine, mask=cm, other=-1).to(INDEX)
-    else:
-        seen = expand(tl.zeros((COLS,), INDEX), ROWS)
     total_a = expand(tl.full((COLS,), 1, ACC), ROWS)
     total_y = expand(tl.zeros((COLS,), ACC), ROWS)
     runs = (w * R).to(INDEX)
@@ -258,17 +65,42 @@ def reduce(ins, seens, maps, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.con
 
 
 @triton.jit
-def state_before(maps, segment, flat, cm, carry, COLUMNS: tl.constexpr, SEGMENTS: tl.constexpr, PADDED: tl.constexpr,
-                 ROWS: tl.constexpr, ACC: tl.constexpr):
-    """The state that enters a segment: `carry`, through the maps of the segments before it."""
+def map_of(maps, segments, flat, cm, COLUMNS: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr):
+    """The map of the first `segments` segments."""
     AXIS: tl.constexpr = 1 if ROWS else 0
     i = expand(tl.arange(0, PADDED), not ROWS)
-    known = (i < segment) & cm
+    known = (i < segments) & cm
     at = i * COLUMNS + expand(flat, ROWS)
     a = tl.load(maps[0] + at, mask=known, other=1.0)
     y = tl.load(maps[1] + at, mask=known, other=0.0)
     a, y = tl.associative_scan((a, y), AXIS, follow)
-    return affine(last_of(a, i, PADDED, AXIS), carry, last_of(y, i, PADDED, AXIS))
+    return last_of(a, i, PADDED, AXIS), last_of(y, i, PADDED, AXIS)
+
+
+@triton.jit
+def total(ins, seens, maps, outs, PAST_STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.constexpr, FAR: tl.constexpr,
+          FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr, COLUMN: tl.constexpr,
+          DIMS: tl.constexpr, COLUMNS: tl.constexpr, T: tl.constexpr, TOP: tl.constexpr, MASK: tl.constexpr,
+          REVERSE: tl.constexpr, MIRRORED: tl.constexpr, ROWS: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
+          COLS: tl.constexpr, SEGMENTS: tl.constexpr, CHUNKS: tl.constexpr, PADDED: tl.constexpr, EARLY: tl.constexpr,
+          EVEN: tl.constexpr, INDEX: tl.constexpr, ACC: tl.constexpr):
+    """Writes the map (a, y) of all segments of each column, and of the visit past their end."""
+    block, _, flat = place(COLUMNS, COLS, 1, False, INDEX)
+    cm = expand(flat < COLUMNS, ROWS)
+    a, y = map_of(maps, SEGMENTS, flat, cm, COLUMNS, PADDED, ROWS)
+    if PAST_STEP is not None:
+        base = offsets(flat, block, DIMS, COLUMN, COLS, ROWS)
+        fixed = one_row(ins, base, cm, NOW, FLAG, FIXED, ACC)
+        edge = past_end(ins, base, fixed, cm, FLAG, FIXED, EDGE, STRIDE, T, COLS, ROWS, ACC)
+        one_step = expand(tl.zeros((COLS,), ACC), ROWS)
+        seen = one_step.to(INDEX)
+        if MASK >= 0:
+            seen = tl.load(seens[0] + expand(flat, ROWS), mask=cm, other=-1).to(INDEX)
+        near, has_near = before_end(ins, base, fixed, seen, cm, one_step, FLAG, FIXED, STRIDE, T, TOP, MASK, REVERSE, ACC)
+        past_a, past_y = PAST_STEP(edge, near, edge, has_near, has_near)
+        a, y = follow(a, y, one_step + past_a, one_step + past_y)
+    tl.store(outs[0] + expand(flat, ROWS), a, mask=cm)
+    tl.store(outs[1] + expand(flat, ROWS), y, mask=cm)
 
 
 @triton.jit
@@ -305,7 +137,8 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
     mine = segment * COLUMNS + expand(flat, ROWS)
     seen = one_step.to(INDEX) - 1  # the position of the last live step
     if SEGMENTS > 1:
-        carry = state_before(maps, segment, flat, cm, carry, COLUMNS, SEGMENTS, PADDED, ROWS, ACC)
+        a, y = map_of(maps, segment, flat, cm, COLUMNS, PADDED, ROWS)
+        carry = affine(a, carry, y)
         if MASK >= 0:
             seen = tl.load(seens[0] + mine, mask=cm, other=-1).to(INDEX)
     sums = ()
@@ -361,21 +194,8 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
         if OUT_KIND[k] == 2:
             tl.store(outs[k] + mine, tl.sum(sums[k], AXIS, keep_dims=True), mask=cm)
 
-    # the visit past the end of a mirrored walk
     if PAST_STEP is not None:
-        if MASK >= 0:
-            has_near = seen >= 0
-            t_near = time_of(seen, 0, TOP, REVERSE)
-        else:
-            has_near = cm
-            t_near = one_step.to(INDEX) + (0 if REVERSE else T - 1)
-        near = ()
-        for k in tl.static_range(len(FIXED)):
-            if FIXED[k]:
-                near = near + (fixed[k],)
-            else:
-                at = ins[k] + (base[k] + t_near * STRIDE[k])
-                near = near + (fetch(at, has_near & cm & (t_near >= 0), FLAG[k], ACC),)
+        near, has_near = before_end(ins, base, fixed, seen, cm, one_step, FLAG, FIXED, STRIDE, T, TOP, MASK, REVERSE, ACC)
         a, b = PAST_STEP(edge, near, edge, has_near, has_near)
         x = affine(one_step + a, carry, one_step + b)
         results = PAST_READ(x, carry, edge, near, edge, has_near, has_near)

@@ -26,6 +26,12 @@ def flags_kept(base: Walk, kept: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in kept if name.removeprefix("ahead_") in (*base.flags, "beside"))
 
 
+def edge_of_state(base: Walk, kept: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Which operand holds the state before the first step, if `x` is kept and there is one."""
+    before = "incoming" if base.over else base.init
+    return (("x", before),) if before and "x" in kept else ()
+
+
 @dataclasses.dataclass(frozen=True)
 class Adjoint(Walk):
     """Cotangents of the `wanted` operands of `base`, from those of its outputs that are `given`.
@@ -45,18 +51,21 @@ class Adjoint(Walk):
 
     @classmethod
     def of(cls, base: Walk, wanted: tuple[str, ...], given: tuple[int, ...], kept: tuple[str, ...]) -> Adjoint:
-        """`kept` names what the forward pass saved beside operands: `x`, or `ahead_NAME`: NAME at the next live one."""
+        """`kept` names what the forward pass saved beside operands.
+
+        That is `x`, `ahead_NAME`: NAME at the next live step, or `incoming`: the state that came from another shard.
+        """
         cotangents = tuple(f"ct{i}" for i in given)
         return cls(
             names=(*base.names, *kept, *cotangents),
             reverse=not base.reverse,
             flags=(*base.flags, *flags_kept(base, kept)),
             long=base.long,
-            fixed=(*base.fixed, *(cotangents if base.exits else ())),
-            init="ct0" if base.exits else None,
-            edges=(*base.edges, *((("x", base.init),) if base.init and "x" in kept else ())),
+            fixed=(*base.fixed, *("incoming" for name in kept if name == "incoming")),
+            edges=(*base.edges, *edge_of_state(base, kept)),
             mask=base.mask,
             mask_mode=base.mask_mode,
+            over=base.over,
             base=base,
             wanted=wanted,
             given=given,
@@ -64,7 +73,7 @@ class Adjoint(Walk):
 
     @staticmethod
     def may_keep(base: Walk) -> tuple[str, ...]:
-        """Everything an adjoint of `base` could ask the forward pass to keep."""
+        """Everything an adjoint of `base` could read that the forward pass alone knows."""
         ahead = tuple(f"ahead_{name}" for name in base.names if name not in base.fixed) if base.skips else ()
         return ("x", *ahead, *(("ahead_beside",) if base.skips else ()))
 
@@ -110,15 +119,10 @@ class Adjoint(Walk):
         args = (rows, ahead, None, place.beside)
         a, b = self.base.step(*args) if self.skips else self.base.coefficients(*args)
         outs = self.base.read(x, carry, *args) if self.skips else self.base.outputs(x, carry, *args)
-        return a, b, tuple(outs[i] for i in self._read_here)
-
-    @property
-    def _read_here(self):
-        """The given outputs that every step reads."""
-        return () if self.base.exits else self.given
+        return a, b, tuple(outs[i] for i in self.given)
 
     def _cotangents(self, place):
-        return tuple(getattr(place.rows, f"ct{i}") for i in self._read_here)
+        return tuple(getattr(place.rows, f"ct{i}") for i in self.given)
 
     def _onto_states(self, place):
         """What the outputs at `place` pass on to (x, carry). They are linear in both, so the point does not matter."""
@@ -153,7 +157,7 @@ class Adjoint(Walk):
         b = select(beside.near, self._onto_states(before)[1], 0.0)
         if beside.here:
             b = b + self._onto_states(self._at(now, far, beside))[0]
-        return select(beside.near, a, 1.0 if self.init else 0.0), b
+        return select(beside.near, a, 1.0 if self.over else 0.0), b
 
     def read(self, x, carry, now, near, far, beside):
         owner = {edge: name for name, edge in self.base.edges}

@@ -85,13 +85,12 @@ class Call:
         """Over how many shards time goes on."""
         if self.axis_name is None:
             return 1
-        try:
-            return jax.lax.axis_size(self.axis_name)
-        except NameError as error:
+        if self.axis_name not in jax.sharding.get_abstract_mesh().manual_axes:
             raise ValueError(
-                f"{self.function}: axis_name={self.axis_name!r} is no axis here; call it inside jax.shard_map over a "
+                f"{self.function}: axis_name={self.axis_name!r} is no mesh axis here; call it inside jax.shard_map over a "
                 "mesh with that axis, or drop axis_name"
-            ) from error
+            )
+        return jax.lax.axis_size(self.axis_name)
 
     def error(self, name: str, array: Array, wanted: str) -> ValueError:
         return ValueError(

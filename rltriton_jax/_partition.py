@@ -108,20 +108,22 @@ def lower(ctx, operands, body, walk, axis, how: str | None):
     devices = getattr(ctx.module_context.axis_context, "device_assignment", None) or ()
     several = len(devices) > 1 and not ctx.module_context.lowering_parameters.for_export  # a rule is not exported
     by_rule = getattr(jax.config, "jax_use_shardy_partitioner", True)
-    run = _apart(body)
+    run = apart(body)
     if several and how == "split" and by_rule:
-        run = _apart(_partitioned(run, walk, [a.shape for a in ctx.avals_in], axis))
+        run = apart(_partitioned(run, walk, [a.shape for a in ctx.avals_in], axis))
     elif several and how == "whole":
         run = _spread(run, devices)
     return mlir.lower_fun(run, multiple_results=True)(ctx, *operands)
 
 
-def _apart(function):
-    def apart(*operands):
+def apart(function):
+    """`function`, which sees no mesh."""
+
+    def within(*operands):
         with nowhere():
             return function(*operands)
 
-    return apart
+    return within
 
 
 def _spread(function, devices):

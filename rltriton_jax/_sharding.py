@@ -1,4 +1,4 @@
-"""A walk whose time is sharded over a mesh axis: each shard walks twice, and O(batch) numbers go around in between."""
+"""A walk whose time is sharded over a mesh axis: the rows at the edges of shards are exchanged, and the state between."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import jax.numpy as jnp
 
 from ._backends._kernel import printed
 from ._partition import nowhere
-from ._solve import linear, run
-from ._walk import SUM, Beside, Walk, accumulator, either, select
+from ._shards import next_ones, walked_first
+from ._solve import run
+from ._walk import Beside, Walk, accumulator, either
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,40 +43,10 @@ class Shard(Walk):
         return self.base.read(x, carry, now, near, far, self._beside(now, beside))
 
 
-@dataclasses.dataclass(frozen=True)
-class Total(Shard):
-    """The last state of a shard; if `homogeneous`, without what its steps add."""
-
-    homogeneous: bool = False
-
-    @property
-    def kinds(self):
-        return (SUM,)
-
-    @property
-    def exits(self):
-        return True
-
-    @property
-    def state_out(self):
-        return None
-
-    def step(self, now, near, far, beside):
-        a, b = super().step(now, near, far, beside)
-        return a, 0.0 if self.homogeneous else b
-
-    def read(self, x, carry, now, near, far, beside):
-        return (select(beside.far, 0.0, x),)
-
-
 def solve_over_time(walk: Walk, axis: int, dtypes, implementation: str | None, operands, axis_name: str):
     """The outputs of `walk` on this shard, where the shards along `axis_name` hold consecutive blocks of time."""
     shard, known = joined(walk, axis, operands, axis_name)
-    wide = accumulator(shard, [x.dtype for x in known])
-    init = dict(zip(walk.names, operands, strict=True)).get(walk.init or "")
-    shard = dataclasses.replace(shard, names=(*shard.names, "init"), fixed=(*shard.fixed, "init"), init="init")
-    incoming = _incoming(shard, axis, wide, implementation, known, init, axis_name)
-    return run(shard, (*known, incoming), axis, dtypes, implementation)
+    return run(shard, known, axis, dtypes, implementation)
 
 
 def joined(walk: Walk, axis: int, operands, axis_name: str):
@@ -95,7 +66,7 @@ def joined(walk: Walk, axis: int, operands, axis_name: str):
         nothing = jnp.zeros((1,) * row.ndim, row.dtype)
         past[f"past_{name}"] = jnp.where(is_joined, row, typed.get(walk.edge_of(name) or "", nothing))
     is_joined = is_joined.reshape(is_joined.shape or (1,) * operands[0].ndim)
-    kept = [n for n in walk.names if n != walk.init and n not in dict(walk.edges).values()]
+    kept = [n for n in walk.names if n not in dict(walk.edges).values()]
     flags = [n for n in kept if n in walk.flags] + [f"past_{n}" for n in crossed if n in walk.flags]
     shard = Shard(
         names=(*kept, *past, "joined"),
@@ -103,8 +74,10 @@ def joined(walk: Walk, axis: int, operands, axis_name: str):
         flags=(*flags, "joined"),
         fixed=(*(n for n in kept if n in walk.fixed), *past, "joined"),
         edges=tuple((name, f"past_{name}") for name in crossed),
+        init=walk.init,
         mask=walk.mask,
         mask_mode=walk.mask_mode,
+        over=axis_name,
         base=walk,
     )
     return shard, (*(by_name[n] for n in kept), *past.values(), is_joined)
@@ -132,10 +105,8 @@ def _last(flags, axis: int, reverse: bool):
 
 def _next_row(walk: Walk, axis: int, rows, axis_name: str):
     """(is there a shard before this one, of each operand its row nearest to this one)."""
-    size = jax.lax.axis_size(axis_name)
-    pairs = [(i + 1, i) if walk.reverse else (i, i + 1) for i in range(size - 1)]
     nearest = [jax.lax.index_in_dim(x, 0 if walk.reverse else x.shape[axis] - 1, axis) for x in rows]
-    return jnp.any(_walked_before(walk, axis_name)), [jax.lax.ppermute(row, axis_name, pairs) for row in nearest]
+    return ~walked_first(walk.reverse, axis_name), [next_ones(row, walk.reverse, axis_name) for row in nearest]
 
 
 def _next_live_row(walk: Walk, axis: int, rows, mask, axis_name: str):
@@ -148,35 +119,7 @@ def _next_live_row(walk: Walk, axis: int, rows, mask, axis_name: str):
     return jnp.any(here, 0), [_row(here, offer, 0)[0] for offer in offers]
 
 
-def _incoming(shard: Shard, axis: int, wide, implementation: str | None, known, init, axis_name: str):
-    """The state that comes into this shard: a shard is an affine map of it, and the maps of all are composed."""
-
-    def last(homogeneous: bool):
-        total = Total(**vars(shard), homogeneous=homogeneous)
-        with nowhere():
-            reads = printed(total, wide).reads
-        reads |= {edge for name, edge in total.edges if name in reads}
-        entry = jnp.full((1,) * known[0].ndim, float(homogeneous), wide)
-        used = [
-            x if n in reads else jax.lax.stop_gradient(x) for n, x in zip(shard.names, (*known, entry), strict=True)
-        ]
-        return run(total, used, axis, (wide,), implementation)[0]
-
-    rows = [last(homogeneous=False), last(homogeneous=True)]
-    if init is not None:
-        rows.append(jnp.broadcast_to(init, rows[0].shape).astype(wide))
-    rows = jax.lax.all_gather(jnp.stack(rows), axis_name)
-    first = rows.shape[0] - 1 if shard.reverse else 0
-    entry = jnp.zeros_like(rows[:1, 0]) if init is None else rows[first : first + 1, 2]
-    states = linear(rows[:, 1], rows[:, 0], entry, 0, shard.reverse, implementation)
-    me = jax.lax.axis_index(axis_name)
-    if shard.reverse:
-        return jax.lax.dynamic_index_in_dim(jnp.concatenate([states, entry]), me + 1, keepdims=False)
-    return jax.lax.dynamic_index_in_dim(jnp.concatenate([entry, states]), me, keepdims=False)
-
-
 def with_following(x, n: int, axis: int, axis_name: str):
     """x with the first n rows of the next shard behind it; 0 behind the last."""
-    size = jax.lax.axis_size(axis_name)
     rows = jax.lax.slice_in_dim(x, 0, n, axis=axis)
-    return jnp.concatenate([x, jax.lax.ppermute(rows, axis_name, [(i + 1, i) for i in range(size - 1)])], axis)
+    return jnp.concatenate([x, next_ones(rows, True, axis_name)], axis)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from . import _backends, _partition
+from . import _backends, _partition, _shards
 from ._adjoint import Adjoint
 from ._backends import IMPLEMENTATIONS
 from ._tangent import Tangent
@@ -50,11 +50,9 @@ def _types(*avals, walk, axis, dtypes, **_):
 def _lower(gpu: bool, plain: str = "associative_scan"):
     """Lowering for a platform, where `plain` is the faster of the plain-JAX forms."""
 
-    def on_platform(operands, walk, axis, dtypes, implementation):
-        if 0 in batch_shape(walk, [x.shape for x in operands], axis):
-            return _backends.empty(walk, operands, axis, dtypes)
+    def chosen(implementation):
         if implementation is None:
-            implementation = "triton" if gpu and _backends.usable_on_gpu() else plain
+            return "triton" if gpu and _backends.usable_on_gpu() else plain
         elif implementation == "triton" and not gpu:
             raise ValueError(
                 "implementation='triton' needs an NVIDIA or AMD GPU, and this is being compiled for another platform; "
@@ -63,13 +61,19 @@ def _lower(gpu: bool, plain: str = "associative_scan"):
             )
         elif implementation == "triton" and not _backends.usable_on_gpu():
             raise ValueError(f"implementation='triton' cannot run: {_backends._jax_triton.why_not()}")
-        return IMPLEMENTATIONS[implementation](walk, operands, axis, dtypes)
+        return implementation
 
-    def rule(ctx, *operands, walk, axis, devices, **params):
+    def rule(ctx, *operands, walk, axis, devices, dtypes, implementation):
+        if 0 in batch_shape(walk, [x.shape for x in ctx.avals_in], axis):
+            return _partition.lower(ctx, operands, lambda *x: _backends.empty(walk, x, axis, dtypes), walk, axis, None)
+        how = IMPLEMENTATIONS[chosen(implementation)]
+        if walk.over:
+            return _shards.lower(ctx, operands, how, walk, axis, dtypes)
+
         def body(*operands):
-            return on_platform(operands, walk, axis, **params)
+            return how.run(walk, operands, axis, dtypes)
 
-        on_host = params["implementation"] == "interpret"
+        on_host = implementation == "interpret"
         return _partition.lower(ctx, operands, body, walk, axis, "whole" if on_host else "split" if devices else None)
 
     return rule
@@ -96,9 +100,10 @@ def _batch(operands, dims, *, walk, axis, dtypes, implementation, **_):
 batching.primitive_batchers[walk_p] = _batch
 
 
-def linear(a, b, init, axis: int, reverse: bool, implementation: str | None = None):
+def linear(a, b, init, axis: int, reverse: bool, implementation: str | None = None, over: str | None = None):
     """x[t] = a[t] x[next] + b[t] over whole arrays, by the primitive itself, so that it differentiates again."""
-    return run(LINEAR[reverse], (a, b, init), axis, (a.dtype,), implementation)[0]
+    walk = dataclasses.replace(LINEAR[reverse], over=over)
+    return run(walk, (a, b, init), axis, (a.dtype,), implementation)[0]
 
 
 def _jvp(primals, tangents, *, walk, axis, dtypes, implementation, **_):
@@ -125,7 +130,10 @@ def _jvp(primals, tangents, *, walk, axis, dtypes, implementation, **_):
 def _jvp_by_parts(primals, moved, walk, axis, dtypes, implementation):
     """Any walk is pointwise work around the linear one: this serves the derivatives of derivatives."""
 
-    by_primitive = functools.partial(linear, implementation=implementation)
+    def by_primitive(a, b, init, axis, reverse):
+        x = linear(a, b, init, axis, reverse, implementation, walk.over)
+        return x, _shards.entering(x, init, axis, reverse, walk.over) if walk.over else init
+
     by_parts = dataclasses.replace(walk, careful=True) if isinstance(walk, Adjoint) else walk
 
     def parts(moved):
@@ -149,20 +157,24 @@ def _to_keep(walk: Walk, wanted: tuple[str, ...], dtype) -> tuple[str, ...]:
     full = Adjoint.of(walk, wanted, tuple(range(len(walk.kinds))), possible)
     with _partition.nowhere():
         reads = printed(full, dtype).reads
-    return tuple(name for name in possible if name in reads)
+    kept = tuple(name for name in possible if name in reads)
+    return (*kept, "incoming") if walk.over and "x" in kept else kept
 
 
 def _keeping(walk, operands, axis, dtypes, implementation, keep: tuple[str, ...]):
     """The outputs of `walk`, and what else it passed that is named in `keep`."""
     own = getattr(walk, "state_out", None)
     reuse = "x" in keep and own is not None and not walk.skips
-    extra = tuple(name for name in keep if not (name == "x" and reuse))
+    extra = tuple(name for name in keep if name != "incoming" and not (name == "x" and reuse))
     wide = accumulator(walk, [x.dtype for x in operands])
     outs = run(walk.saving(extra), operands, axis, (*dtypes, *(wide for _ in extra)), implementation)
     n = len(walk.kinds)
     kept = dict(zip(extra, outs[n:], strict=True))
     if reuse:
         kept["x"] = outs[own]
+    if "incoming" in keep:
+        init = dict(zip(walk.names, operands, strict=True)).get(walk.init or "", jnp.zeros((), kept["x"].dtype))
+        kept["incoming"] = _shards.entering(kept["x"], init, axis, walk.reverse, walk.over)
     return outs[:n], [kept[name] for name in keep]
 
 
@@ -173,7 +185,7 @@ def _transpose(cotangents, *operands, walk, axis, implementation, **_):
     if isinstance(walk, Tangent):
         base, prefix = walk.base, "d_"
         known = list(operands[: len(walk.names) - len(walk.moved)])
-    elif walk in LINEAR.values() and "coefficient" not in sought:
+    elif dataclasses.replace(walk, over=None) in LINEAR.values() and "coefficient" not in sought:
         base, prefix = walk, ""
         known = [jnp.zeros(x.aval.shape, x.aval.dtype) if ad.is_undefined_primal(x) else x for x in operands]
     else:
@@ -204,6 +216,9 @@ def _pull(base, known, names, wanted, axis, cotangents, implementation):
         for over, kind, aval in zip(sums, mirrored.kinds, wanted.values(), strict=True)
     ]
     outs = run(mirrored, operands, axis, dtypes, implementation)
+    if base.over and base.init in wanted:  # which only the shard that is walked first has read
+        first = _shards.walked_first(base.reverse, base.over)
+        outs = [jnp.where(first, out, 0) if n == base.init else out for n, out in zip(wanted, outs, strict=True)]
     return {
         name: (jnp.sum(out, over, keepdims=True) if over else out).astype(wanted[name].dtype)
         for name, out, over in zip(wanted, outs, sums, strict=True)

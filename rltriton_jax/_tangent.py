@@ -7,7 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from ._adjoint import flags_kept
+from ._adjoint import edge_of_state, flags_kept
 from ._walk import Rows, Walk
 
 
@@ -29,18 +29,18 @@ class Tangent(Walk):
         def of_moved(names):
             return tuple(f"d_{name}" for name in names if name in moved)
 
-        state = (("x", base.init),) if base.init and "x" in kept else ()
         edges = tuple((f"d_{name}", f"d_{edge}") for name, edge in base.edges if name in moved and edge in moved)
         return cls(
             names=(*base.names, *kept, *of_moved(moved)),
             reverse=base.reverse,
             flags=(*base.flags, *flags_kept(base, kept)),
             long=(*base.long, *of_moved(base.long)),
-            fixed=(*base.fixed, *of_moved(base.fixed)),
-            edges=(*base.edges, *state, *edges),
+            fixed=(*base.fixed, *("incoming" for name in kept if name == "incoming"), *of_moved(base.fixed)),
+            edges=(*base.edges, *edge_of_state(base, kept), *edges),
             init=f"d_{base.init}" if base.init in moved else None,
             mask=base.mask,
             mask_mode=base.mask_mode,
+            over=base.over,
             base=base,
             moved=moved,
         )
@@ -48,10 +48,6 @@ class Tangent(Walk):
     @property
     def kinds(self):
         return self.base.kinds
-
-    @property
-    def exits(self):
-        return self.base.exits
 
     def _x(self, rows, like):
         """The state of the base; where nothing reads it, it was not kept, and anything will do."""

@@ -61,8 +61,9 @@ class Walk:
     """The static half of a scan. Its operands are arrays of equal rank with axes of full size or 1.
 
     An operand has one row a step, or T + 1 rows (`long`: the last row stands past the end), or one row for all time
-    (`fixed`). `edges` names the fixed operand that stands past the end of a series. Subclasses define `step`, `read`
-    and `kinds`.
+    (`fixed`). `edges` names the fixed operand that stands past the end of a series. `over` is the mesh axis whose shards
+    hold consecutive blocks of time: the first that is walked starts from `init`, each other where the one before ended.
+    Subclasses define `step`, `read` and `kinds`.
     """
 
     names: tuple[str, ...]
@@ -75,6 +76,7 @@ class Walk:
     mask: str | None = None  # None, or "mask"
     mask_mode: str = "skip"
     saved: tuple[str, ...] = ()
+    over: str | None = None
 
     mirrored = False  # a mirrored walk (an adjoint) has its edge past its own end, and visits it
 
@@ -94,11 +96,6 @@ class Walk:
     @property
     def bare(self) -> bool:
         """The coefficient is an operand: where it is 0, no formula drops what stands behind."""
-        return False
-
-    @property
-    def exits(self) -> bool:
-        """The only output is the state behind the last step, given as a sum over time."""
         return False
 
     @property
@@ -130,7 +127,7 @@ class Walk:
 
     def outputs(self, x, carry, now, near, far, beside):
         """`read`, 0 at masked steps; then what the adjoint asked to save: the state, or a next live step's operand."""
-        if self.mask is None or self.exits or not beside.here:
+        if self.mask is None or not beside.here:
             outs = tuple(self.read(x, carry, now, near, far, beside))
         else:
             outs = tuple(select(now.mask, out, 0.0) for out in self.read(x, carry, self._live(now), near, far, beside))
@@ -144,6 +141,16 @@ class Walk:
     def saving(self, names: tuple[str, ...]) -> Walk:
         """This walk, which also hands out the state (`x`) and what the next live step holds (`ahead_NAME`)."""
         return dataclasses.replace(self, saved=names)
+
+    def entered(self) -> Walk:
+        """This walk, its state at the start given by an operand of its own, `entry`."""
+        names, fixed = (*self.names, "entry"), (*self.fixed, "entry")
+        return dataclasses.replace(self, names=names, fixed=fixed, init="entry")
+
+    @property
+    def visits_past_end(self) -> bool:
+        """Whether what stands past the walk's own end counts."""
+        return self.mirrored and (self.over is not None or not {LONG, EDGE}.isdisjoint(self.all_kinds))
 
     @property
     def all_kinds(self) -> tuple[str, ...]:

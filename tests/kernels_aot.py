@@ -40,26 +40,34 @@ def walks_of(f, *args):
 
 def kernel_of(walk, avals, axis, dtypes, tile=None):
     """(kernel, shapes of outputs) of a walk, with the tile that its shape gets unless one is given."""
+    walk, avals = entered(walk, avals, axis)
     seen = view(walk, [tuple(a.shape) for a in avals], axis)
     kernel = build(walk, tuple(jnp.dtype(a.dtype) for a in avals), seen, tile or tile_for(seen))
     return kernel, _backends.outputs(walk, avals, axis, dtypes)
 
 
+def entered(walk, avals, axis):
+    """The walk that the kernels know: of a shard of time, that with the state that enters it."""
+    return (walk.entered(), [*avals, _backends.entry_of(walk, avals, axis)]) if walk.over else (walk, avals)
+
+
 def compiled(which, walk, avals, axis, dtypes, target, tile=None):
-    """A launch ("scan" or "reduce") of a walk, compiled by Triton for `target`."""
+    """A launch ("scan", "reduce" or "total") of a walk, compiled by Triton for `target`."""
     import triton
     from triton.compiler import ASTSource
 
     kernel, outs = kernel_of(walk, avals, axis, dtypes, tile)
     launch = getattr(kernel, which)
+    walk, avals = entered(walk, avals, axis)
     accumulated = "*" + NAMES[_backends.accumulator(walk, [a.dtype for a in avals]).name]
     signature = {f"p{i}": "*" + NAMES[jnp.dtype(avals[k].dtype).name] for i, k in enumerate(launch.operands)}
-    if kernel.follows_mask:
+    if "s" in launch.function.arg_names:
         signature["s"] = "*i32"
-    if which == "reduce":
+    if which == "total" or which == "scan" and kernel.tile.segments > 1:
+        signature |= {"a": accumulated, "y": accumulated}
+    if which != "scan":
         signature |= {"o0": accumulated, "o1": accumulated}
     else:
-        signature |= {"a": accumulated, "y": accumulated} if kernel.tile.segments > 1 else {}
         signature |= {f"o{i}": "*" + NAMES[jnp.dtype(out.dtype).name] for i, out in enumerate(outs)}
     attrs = {(i,): [["tt.divisibility", 16]] for i in range(len(signature))}
     source = ASTSource(fn=launch.function, signature=signature, constexprs={}, attrs=attrs)

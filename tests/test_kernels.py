@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
 
 import rltriton_jax
 from helpers import ROWS
@@ -93,6 +95,18 @@ def _calls():
         "eligibility_traces": (lambda a, r, e: rltriton_jax.eligibility_traces(
             r, terminated=e, discount=0.9, lambda_=0.9, time_axis=a), (x, flag)),
     }  # fmt: skip
+    over_time = lambda f, n: jax.shard_map(
+        f, mesh=AbstractMesh((4,), ("t",), axis_types=(AxisType.Auto,)), in_specs=(P("t"),) * n, out_specs=P("t")
+    )
+    shard = lambda r, v, e: rltriton_jax.gae(
+        r, v, bootstrap_value=0.0, mask=e, discount=0.9, lambda_=0.9, axis_name="t"
+    )
+    options |= {
+        "gae-over_time": (lambda a, *args: over_time(shard, 3)(*args), (x, x, flag)),
+        "gae-over_time-gradient": (lambda a, *args: over_time(
+            lambda r, v, e, c: jax.vjp(lambda r, v: shard(r, v, e), r, v)[1](rltriton_jax.GAE(c, c)), 4)(*args),
+            (x, x, flag, x)),
+    }  # fmt: skip
     return options
 
 
@@ -113,7 +127,7 @@ def test_kernels_compile_for_every_gpu_without_spilling(name, target):
     for axis in (0, 1):
         walk = walks_of(lambda *args, axis=axis: f(axis, *args), *args)[-1]
         kernel, _ = kernel_of(*walk)
-        for which in ("scan", "reduce"):
+        for which in ("scan", "reduce", "total"):
             if getattr(kernel, which) is not None:
                 assert spilled_bytes(compiled(which, *walk, GPUTarget(*TARGETS[target]))) in (0, None), (axis, which)
 

@@ -16,13 +16,15 @@ NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 SCRIPTS = [path for path in sorted(NOTEBOOKS.glob("*.py")) if "# %%" in path.read_text(encoding="utf-8").splitlines()]
 
 
+# The package that this process tests, also where it is not installed.
+ROOT = str(Path(rltriton_jax.__file__).parents[1])
+SEARCH = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
+
+
 def run(path, *arguments):
-    # The package that this process tests, also where it is not installed.
-    root = str(Path(rltriton_jax.__file__).parents[1])
-    search = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, path, *arguments],
-        env={**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": search},
+        env={**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": SEARCH},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",
@@ -44,10 +46,21 @@ def missing(path):
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_notebook_runs(path):
+def test_notebook_runs(path, monkeypatch):
+    """In a kernel of Jupyter's where there is one, else as a script."""
     if names := missing(path):
         pytest.skip(f"needs {', '.join(names)}")
-    run(path)
+    if not all(map(importlib.util.find_spec, ("nbclient", "ipykernel"))):
+        return run(path)
+    import nbclient
+    import nbformat
+
+    monkeypatch.setenv("PYTHONPATH", SEARCH)
+    notebook = nbformat.read(path.with_suffix(".ipynb"), as_version=4)
+    where = {"metadata": {"path": str(NOTEBOOKS)}}
+    nbclient.NotebookClient(notebook, timeout=900, kernel_name="python3", resources=where).execute()
+    pictures = [o for c in notebook.cells for o in c.get("outputs", ()) if "image/png" in o.get("data", ())]
+    assert pictures
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)

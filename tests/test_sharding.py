@@ -26,6 +26,8 @@ from helpers import (
     split,
     weights,
 )
+from rltriton_jax import _backends
+from rltriton_jax._backends._tiles import Tile
 from table import as_tuple
 
 pytestmark = pytest.mark.skipif(len(jax.devices()) < 8, reason="needs eight devices")
@@ -339,6 +341,17 @@ def test_shards_of_time_by_each_implementation(name, implementation):
     check_shards(row, seeded(row, 6, (2,)), implementation, (2,), 2e-5)
 
 
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("name", ["gae-skip_truncated", "retrace-reset_steps_exact", "linear_recurrence-initial_batch"])
+@pytest.mark.parametrize("implementation", [INTERPRET])
+def test_shards_that_are_cut_into_segments(implementation, name, columns, monkeypatch):
+    """A shard of one column is walked by rows, of several by columns; the last segment is not full."""
+    tile = Tile(2, 2, 2, 1, columns == 1, segments=3)
+    monkeypatch.setattr(_backends, "tile_for", lambda view: tile._replace(rows=view.time_is_last))
+    row = next(row for row in ROWS if str(row) == name)
+    check_shards(row, seeded(row, 20, (columns,)), implementation, (2,), 2e-5)
+
+
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(
     "name", ["retrace-skip_starts", "discounted_returns-skip_terminated", "episodic_prefix_sum-skip"]
@@ -356,6 +369,56 @@ def test_shards_of_one_step_and_of_columns_too():
     for row in (row for row in ROWS if str(row) in ("gae-reset_truncated", "linear_recurrence-initial_batch")):
         check_shards(row, seeded(row, 8, (2,)), None, (8,))
         check_shards(row, seeded(row, 8, (4,)), None, (4, 2))
+
+
+@pytest.mark.usefixtures("x64")
+@each_implementation
+@pytest.mark.parametrize("name", ["gae-skip_truncated", "vtrace-truncated_rhos", "linear_recurrence-initial_batch"])
+def test_derivatives_of_every_order_over_shards(implementation, name):
+    row = next(row for row in ROWS if str(row) == name)
+    of, traced, expected, cotangents = arrays(row, seeded(row, 6, (2,)))
+    whole, (function, parts) = of(implementation), of_shards(row, seeded(row, 6, (2,)), implementation)
+    mesh = mesh_of((2,), ("t",))
+    specs = {n: P("t") if x.ndim and x.shape[0] == 6 else P() for n, x in parts.items()}
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=(specs,), out_specs=P("t"))
+    weigh = lambda f, x: sum(jnp.sum(jnp.sin(out) * ct) for out, ct in zip(f(x), cotangents, strict=True))
+    rewards = row.spec.data
+
+    def twice(f, parts):
+        """The forward derivative of the gradient by the data, along it."""
+        slope = jax.grad(lambda x: weigh(f, {**parts, rewards: x}))
+        return jax.jvp(slope, (parts[rewards],), (jnp.cos(parts[rewards]),))
+
+    def back_twice(f, parts):
+        return jax.grad(lambda x: jnp.sum(jnp.sin(jax.grad(lambda x: weigh(f, {**parts, rewards: x}))(x))))(
+            parts[rewards]
+        )
+
+    for derivative in (twice, back_twice):
+        near(jax.jit(partial(derivative, mapped))(parts), jax.jit(partial(derivative, whole))(traced), 1e-9)
+
+
+@each_implementation
+def test_shards_of_a_population(implementation):
+    """vmap outside of shard_map, inside of it, over hyperparameters, and without jit."""
+    mesh, rng = mesh_of((4,), ("t",)), np.random.default_rng(0)
+    rewards, values = (jnp.asarray(rng.normal(size=(8, 3)), jnp.float32) for _ in range(2))
+    discounts = jnp.array([0.5, 0.9, 1.0])
+    gae = partial(rltriton_jax.gae, lambda_=0.8, bootstrap_value=0.5, implementation=implementation)
+    over_time = partial(jax.shard_map, mesh=mesh, in_specs=(P("t"), P("t"), P()))
+
+    def one(r, v, d):
+        return gae(r, v, discount=d, axis_name="t").advantages
+
+    expected = [gae(rewards, values, discount=d).advantages for d in discounts]
+    by_column = jnp.stack([gae(rewards[:, i], values[:, i], discount=d).advantages for i, d in enumerate(discounts)], 1)
+    within = over_time(jax.vmap(one, (None, None, 0)), out_specs=P(None, "t"))
+    outside = jax.vmap(over_time(one, out_specs=P("t")), (None, None, 0))
+    for f in (within, outside, jax.jit(within), jax.jit(outside)):
+        near(f(rewards, values, discounts), jnp.stack(expected), 1e-6)
+    near(over_time(jax.vmap(one, (1, 1, 0), 1), out_specs=P("t"))(rewards, values, discounts), by_column, 1e-6)
+    unchecked = over_time(one, out_specs=P("t"), check_vma=False)
+    near(jax.jit(unchecked)(rewards, values, discounts[1]), expected[1], 1e-6)
 
 
 def _exchanged(T, mask_mode, gradient):
@@ -395,8 +458,10 @@ def test_arguments_that_shards_cannot_take():
     def over_time(f, *args):
         return jax.shard_map(f, mesh=mesh, in_specs=P("t"), out_specs=P("t"))(*args)
 
-    with pytest.raises(ValueError, match="gae: axis_name='t' is no axis here; call it inside jax.shard_map"):
+    with pytest.raises(ValueError, match="gae: axis_name='t' is no mesh axis here; call it inside jax.shard_map"):
         gae(x, x, bootstrap_value=0.0, axis_name="t")
+    with pytest.raises(ValueError, match="gae: axis_name='t' is no mesh axis here; call it inside jax.shard_map"):
+        jax.vmap(lambda x: gae(x, x, bootstrap_value=0.0, axis_name="t"), axis_name="t")(x)
     with pytest.raises(ValueError, match="gae: values has T \\+ 1 rows.*its first T rows, and bootstrap_value"):
         over_time(lambda r: gae(r, jnp.ones((3, 2)), axis_name="t"), x)
     with pytest.raises(ValueError, match="gae: episode_starts has T \\+ 1 rows.*and next_episode_start"):

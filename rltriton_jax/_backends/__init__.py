@@ -1,4 +1,4 @@
-"""The ways to run a walk: one function each, of one signature."""
+"""The ways to run a walk, of one signature: `run` over time that is whole, `leave` and `enter` over a shard of it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._walk import SUM, Walk, accumulator, batch_shape, out_shape
+from .._walk import EDGE, SUM, Walk, accumulator, batch_shape, out_shape
 from . import _jax_triton
 from ._plain import affine as affine
-from ._plain import by_associative_scan, by_scan
+from ._plain import associative_prefix, by_associative_scan, by_scan, scan_prefix
 from ._plain import evaluate as evaluate
 from ._plain import step_arrays as step_arrays
 from ._tiles import tile_for
@@ -25,41 +25,79 @@ def outputs(walk: Walk, avals, axis: int, dtypes) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct(out_shape(k, full, axis), d) for k, d in zip(kinds, dtypes, strict=True)]
 
 
-def _run(call):
-    """An implementation by kernels, each run by `call(function, arrays, outs, grid, warps)`."""
+class ByKernels:
+    """The kernels, each run by `call(function, arrays, outs, grid, warps)`."""
 
-    def implementation(walk: Walk, operands, axis: int, dtypes):
-        from ._kernel import build
+    def __init__(self, call):
+        self._call = call
 
-        types = tuple(jnp.dtype(x.dtype) for x in operands)
-        seen = view(walk, [tuple(x.shape) for x in operands], axis, types)
-        kernel = build(walk, types, seen, tile_for(seen))
+    def run(self, walk: Walk, operands, axis: int, dtypes):
+        """The outputs of a walk over time that is whole."""
+        seen, kernel = _plan(walk, operands, axis)
+        return self._scan(walk, operands, axis, dtypes, seen, kernel, self._maps(walk, operands, axis, seen, kernel))
+
+    def leave(self, walk: Walk, operands, axis: int):
+        """(the map (a, b) from the state that enters a shard to the one that leaves it, what `enter` needs again)."""
+        entry = entry_of(walk, operands, axis)
+        walk, operands = walk.entered(), [*operands, entry]  # which no kernel reads before `enter`
+        seen, kernel = _plan(walk, operands, axis)
+        maps = self._maps(walk, operands, axis, seen, kernel)
+        grid = (kernel.grid[0] // kernel.tile.segments,)
+        end = [x[-1:] for x in maps[:-2]] if walk.visits_past_end else []
+        return self._launch(kernel, kernel.total, operands, [*end, *maps[-2:]], [entry, entry], grid), maps
+
+    def enter(self, walk: Walk, operands, axis: int, dtypes, maps, entry):
+        """The outputs of a shard which `entry` enters."""
+        walk, operands = walk.entered(), [*operands, entry]
+        seen, kernel = _plan(walk, operands, axis)
+        return self._scan(walk, operands, axis, dtypes, seen, kernel, maps)
+
+    def _launch(self, kernel, which, operands, more, outs, grid):
+        arrays = [operands[k] for k in which.operands]
+        return list(self._call(which.function, [*arrays, *more], outs, grid, kernel.tile.warps))
+
+    def _maps(self, walk, operands, axis, seen, kernel):
+        """The last live step before each segment, if masks are followed, and the maps (a, y) of the segments."""
+        extra = [last_live(walk, operands, axis, kernel)] if kernel.follows_mask else []
+        if kernel.reduce is None:
+            return extra
+        map_ = jax.ShapeDtypeStruct(
+            (kernel.tile.segments, seen.columns), accumulator(walk, [x.dtype for x in operands])
+        )
+        before = [x[:-1] for x in extra] if kernel.tile.segments > 1 else []
+        return extra + self._launch(kernel, kernel.reduce, operands, before, [map_, map_], kernel.grid)
+
+    def _scan(self, walk, operands, axis, dtypes, seen, kernel, maps):
         segments = kernel.tile.segments
         outs = outputs(walk, operands, axis, dtypes)
-        if segments > 1:
-            outs = [
-                jax.ShapeDtypeStruct((segments, *out.shape), out.dtype) if kind == SUM else out
-                for kind, out in zip(walk.all_kinds, outs, strict=True)
-            ]
+        if segments == 1:
+            return self._launch(kernel, kernel.scan, operands, [], outs, kernel.grid)
+        outs = [
+            jax.ShapeDtypeStruct((segments, *out.shape), out.dtype) if kind == SUM else out
+            for kind, out in zip(walk.all_kinds, outs, strict=True)
+        ]
+        extra = [*(x[:-1] for x in maps[:-2]), *maps[-2:]]
+        results = self._launch(kernel, kernel.scan, operands, extra, outs, kernel.grid)
+        return [jnp.sum(x, 0) if kind == SUM else x for kind, x in zip(walk.all_kinds, results, strict=True)]
 
-        def launch(which, more, outs):
-            arrays = [operands[k] for k in which.operands]
-            return list(call(which.function, [*arrays, *more], outs, kernel.grid, kernel.tile.warps))
 
-        extra = [last_live(walk, operands, axis, kernel)] if kernel.follows_mask else []
-        if kernel.reduce is not None:
-            map_ = jax.ShapeDtypeStruct((segments, seen.columns), accumulator(walk, [x.dtype for x in operands]))
-            extra += launch(kernel.reduce, extra, [map_, map_])
-        results = launch(kernel.scan, extra, outs)
-        if segments > 1:
-            results = [jnp.sum(x, 0) if kind == SUM else x for kind, x in zip(walk.all_kinds, results, strict=True)]
-        return results
+def _plan(walk: Walk, operands, axis: int):
+    """(the view of the operands, the kernel for it)."""
+    from ._kernel import build
 
-    return implementation
+    types = tuple(jnp.dtype(x.dtype) for x in operands)
+    seen = view(walk, [tuple(x.shape) for x in operands], axis, types)
+    return seen, build(walk, types, seen, tile_for(seen))
+
+
+def entry_of(walk: Walk, operands, axis: int):
+    """The shape and type of a state at the edge."""
+    full = batch_shape(walk, [x.shape for x in operands], axis)
+    return jax.ShapeDtypeStruct(out_shape(EDGE, full, axis), accumulator(walk, [x.dtype for x in operands]))
 
 
 def last_live(walk: Walk, operands, axis: int, kernel):
-    """For each segment the position of the last live step before it, -1 where there is none: [segments, columns]."""
+    """The position of the last live step before each segment and behind the last, -1: none: [segments + 1, columns]."""
     full = batch_shape(walk, [x.shape for x in operands], axis)
     mask = jnp.broadcast_to(operands[walk.names.index(walk.mask)] != 0, full)
     live = jnp.moveaxis(mask, axis, 0).reshape(full[axis], -1)
@@ -72,7 +110,7 @@ def last_live(walk: Walk, operands, axis: int, kernel):
     after = segments * length - before - full[axis]
     position = jnp.pad(position, ((before, after), (0, 0)), constant_values=-1).reshape(segments, length, -1)
     latest = jax.lax.cummax(jnp.max(position, axis=1), axis=0)
-    return jnp.concatenate([jnp.full_like(latest[:1], -1), latest[:-1]])
+    return jnp.concatenate([jnp.full_like(latest[:1], -1), latest])
 
 
 def _on_gpu(function, arrays, outs, grid, warps):
@@ -115,15 +153,32 @@ def _poisoned(out):
     return np.full(out.shape, np.nan if jnp.issubdtype(out.dtype, jnp.floating) else 0, out.dtype)
 
 
-def _plain(linear):
-    return lambda walk, operands, axis, dtypes: evaluate(walk, operands, axis, dtypes, linear)
+class Plain:
+    """Plain JAX: the recurrence solved by `by(a, b, init, axis, reverse)`, or composed by `prefix(a, b, axis, reverse)`."""
+
+    def __init__(self, by, prefix):
+        self._by, self._prefix = by, prefix
+
+    def run(self, walk: Walk, operands, axis: int, dtypes):
+        """The outputs of a walk over time that is whole."""
+        return evaluate(walk, operands, axis, dtypes, lambda a, b, init, *how: (self._by(a, b, init, *how), init))
+
+    def leave(self, walk: Walk, operands, axis: int):
+        """(the map (a, b) from the state that enters a shard to the one that leaves it, what `enter` needs again)."""
+        maps = self._prefix(*step_arrays(walk, operands, axis), axis, walk.reverse)
+        last = 0 if walk.reverse else maps[0].shape[axis] - 1
+        return [jax.lax.index_in_dim(x, last, axis) for x in maps], list(maps)
+
+    def enter(self, walk: Walk, operands, axis: int, dtypes, maps, entry):
+        """The outputs of a shard which `entry` enters."""
+        return evaluate(walk, operands, axis, dtypes, lambda *_: (affine(maps[0], entry, maps[1]), entry))
 
 
-IMPLEMENTATIONS = {
-    "triton": _run(_on_gpu),
-    "associative_scan": _plain(by_associative_scan),
-    "scan": _plain(by_scan),
-    "interpret": _run(_on_host),
+IMPLEMENTATIONS: dict[str, ByKernels | Plain] = {
+    "triton": ByKernels(_on_gpu),
+    "associative_scan": Plain(by_associative_scan, associative_prefix),
+    "scan": Plain(by_scan, scan_prefix),
+    "interpret": ByKernels(_on_host),
 }
 
 

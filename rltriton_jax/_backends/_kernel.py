@@ -44,7 +44,7 @@ def printed(walk: Walk, dtype: Any) -> Formula:
 
     bodies, used = {}, {}
     for prefix, here in (("", True), ("past_", False)):
-        if not here and not (walk.mirrored and {LONG, EDGE} & set(walk.all_kinds)):
+        if not here and not walk.visits_past_end:
             continue
 
         def step(*values, here=here):
@@ -86,10 +86,11 @@ class Launch(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """How a walk is run: `scan`, after `reduce` where time is cut into segments."""
+    """How a walk is run: `scan`, after `reduce` where time is cut into segments; `total` composes those of a shard."""
 
     scan: Launch
     reduce: Launch | None
+    total: Launch | None
     grid: tuple[int, ...]
     tile: Tile
     chunks: int  # of each segment
@@ -123,6 +124,7 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
     )  # fmt: skip
     maps = segments > 1
     seen = follows and segments > 1
+    at_end = follows and walk.over is not None and walk.visits_past_end
     past = {key.upper(): key if key in formula.bodies else None for key in ("past_step", "past_read")}
     padded = 1 << (max(segments, 32 * tile.warps // tile.columns) - 1).bit_length()
     scan = _launch(
@@ -132,10 +134,14 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
             OUT_STRIDE=view.out_time, OUT_COLUMN=view.out_columns, PADDED=padded, **common,
         ),
     )  # fmt: skip
-    reduce = None
-    if maps:
+    reduce = total = None
+    if maps or walk.over:
         reduce = _launch(walk, formula, view, "reduce", ("step",), follows, seen, False, 2, dict(STEP="step", **common))
-    return Kernel(scan, reduce, (-(-view.columns // tile.columns) * segments,), tile, per_segment, top, seen)
+    if walk.over:
+        constants = dict(PAST_STEP=past["PAST_STEP"], PADDED=padded, **common)
+        total = _launch(walk, formula, view, "total", ("past_step",), follows, at_end, True, 2, constants)
+    grid = (-(-view.columns // tile.columns) * segments,)
+    return Kernel(scan, reduce, total, grid, tile, per_segment, top, seen or at_end)
 
 
 def _launch(walk, formula, view, body, functions, follows, seen, maps, outs, constants) -> Launch:
@@ -148,7 +154,8 @@ def _launch(walk, formula, view, body, functions, follows, seen, maps, outs, con
     functions = [key for key in functions if key in formula.bodies]
     whole = body == "walk"
     used = frozenset().union(*(formula.used[key] for key in functions))
-    rows = (formula.rows if whole else formula.used["step"]) | ({f"now_{walk.mask}"} if walk.mask else set())
+    looped = {"walk": formula.rows, "reduce": formula.used["step"], "total": used}[body]
+    rows = looped | ({f"now_{walk.mask}"} if walk.mask else set())
     read = {name for name in walk.names if any(f"{place}_{name}" in used | rows for place in _PLACES)}
     if whole and walk.init:
         read.add(walk.init)
@@ -183,7 +190,7 @@ def _launch(walk, formula, view, body, functions, follows, seen, maps, outs, con
     groups = [f"p{i}" for i in range(len(operands))], ["s"] * seen, ["a", "y"] * maps, [f"o{i}" for i in range(outs)]
     listed = ["".join(f"{name}, " for name in group) for group in groups]
     passed = [f"({group})" for group in listed]
-    arguments = ", ".join(passed if whole else [passed[0], passed[1], passed[3]])
+    arguments = ", ".join(passed if maps or whole else [passed[0], passed[1], passed[3]])
     keywords = ", ".join(f"{key}={value}" for key, value in constants.items())
     text = f"def scan({''.join(listed)}):\n    {body}({arguments}, {keywords})\n"
     return Launch(triton.jit(compile_text(text, "scan", scope)), operands)

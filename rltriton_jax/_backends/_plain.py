@@ -15,12 +15,31 @@ def affine(a, x, b):
     return jnp.where(a == 0, b, a * x + b)
 
 
-def by_associative_scan(a, b, init, axis, reverse):
-    def compose(first, then):
-        return jnp.where(then[0] == 0, 0, first[0] * then[0]), affine(then[0], first[1], then[1])
+def _compose(first, then):
+    return jnp.where(then[0] == 0, 0, first[0] * then[0]), affine(then[0], first[1], then[1])
 
-    a, b = jax.lax.associative_scan(compose, (a, b), axis=axis, reverse=reverse)
+
+def associative_prefix(a, b, axis, reverse):
+    """The maps from the state before the first step to that at every step."""
+    return jax.lax.associative_scan(_compose, (a, b), axis=axis, reverse=reverse)
+
+
+def by_associative_scan(a, b, init, axis, reverse):
+    a, b = associative_prefix(a, b, axis, reverse)
     return affine(a, init, b)
+
+
+def scan_prefix(a, b, axis, reverse):
+    """`associative_prefix`, step by step."""
+
+    def step(until, ab):
+        until = _compose(until, ab)
+        return until, until
+
+    moved = (jnp.moveaxis(a, axis, 0), jnp.moveaxis(b, axis, 0))
+    nothing = jnp.zeros_like(moved[0][0])
+    maps = jax.lax.scan(step, (nothing + 1, nothing), moved, reverse=reverse)[1]
+    return tuple(jnp.moveaxis(x, 0, axis) for x in maps)
 
 
 def by_scan(a, b, init, axis, reverse):
@@ -138,17 +157,30 @@ class _Series:
 
 
 def step_arrays(walk: Walk, operands, axis: int):
-    """The (a, b) of every step."""
+    """The (a, b) of every step; behind the last, of the visit past the end of a shard."""
     s = _Series(walk, operands, axis)
     return _coefficients(walk, s, (s.now, s.near, s.far, s.beside()))
 
 
 def _coefficients(walk, s, rows):
-    return tuple(jnp.broadcast_to(jnp.asarray(x, s.dtype), s.shape) for x in walk.coefficients(*rows))
+    full = [_full(s, x, s.length) for x in walk.coefficients(*rows)]
+    if not (walk.over and walk.visits_past_end):
+        return full
+    past = [_full(s, x, 1) for x in walk.coefficients(*_past(s))]
+    return [jnp.concatenate([y, x] if walk.reverse else [x, y], s.axis) for x, y in zip(full, past, strict=True)]
 
 
-def evaluate(walk: Walk, operands, axis: int, dtypes, linear: Callable, careful: bool = False):
-    """The outputs of a walk, its recurrence solved by `linear(a, b, init, axis, reverse)`.
+def _full(s, x, rows):
+    return jnp.broadcast_to(jnp.asarray(x, s.dtype), s._rows(rows))
+
+
+def _past(s):
+    """What a visit past the end finds."""
+    return s.edge, s.end, None, Beside(near=s.has_end(), far=False, here=False)
+
+
+def evaluate(walk: Walk, operands, axis: int, dtypes, solve: Callable, careful: bool = False):
+    """The outputs of a walk. `solve(a, b, init, axis, reverse)` gives its states, and the one before the first.
 
     If `careful`, they may be differentiated: what a masked step does not read is not selected away behind a product.
     """
@@ -159,24 +191,24 @@ def evaluate(walk: Walk, operands, axis: int, dtypes, linear: Callable, careful:
     rows = (s.now, near, far, s.beside())
     a, b = _coefficients(walk, s, rows)
     init = s._edge(walk.init) if walk.init else jnp.zeros(s._rows(1), s.dtype)
-    x = linear(a, b, init, axis, walk.reverse)
+    x, init = solve(a, b, init, axis, walk.reverse)
+    if x.shape[axis] > s.length:
+        x = s._slice(x, 1, s.length + 1) if walk.reverse else s._slice(x, 0, s.length)
     outs = list(walk.outputs(x, s._shifted(x, init, walk.reverse), *rows))
     past = [0.0] * len(outs)
-    if walk.mirrored and {LONG, EDGE} & set(walk.all_kinds):
+    if walk.visits_past_end:
         state = s._last_row(x)
-        beyond = (s.edge, s.end, None, Beside(near=s.has_end(), far=False, here=False))
-        a, b = walk.coefficients(*beyond)
-        past = walk.outputs(affine(jnp.asarray(a, s.dtype), state, b), state, *beyond)
-    full = lambda x, n: jnp.broadcast_to(jnp.asarray(x, s.dtype), s._rows(n))
+        a, b = walk.coefficients(*_past(s))
+        past = walk.outputs(affine(jnp.asarray(a, s.dtype), state, b), state, *_past(s))
     results = []
     for kind, dtype, out, end in zip(walk.all_kinds, dtypes, outs, past, strict=True):
         if kind == EDGE:
-            out = full(end, 1)
+            out = _full(s, end, 1)
         elif kind == SUM:
-            out = jnp.sum(full(out, s.length), axis, keepdims=True)
+            out = jnp.sum(_full(s, out, s.length), axis, keepdims=True)
         elif kind == LONG:
-            out = jnp.concatenate([full(out, s.length), full(end, 1)], axis)
+            out = jnp.concatenate([_full(s, out, s.length), _full(s, end, 1)], axis)
         else:
-            out = full(out, s.length)
+            out = _full(s, out, s.length)
         results.append(out.astype(dtype))
     return results

@@ -19,6 +19,8 @@ from jax.sharding import PartitionSpec as P
 
 import rltriton_jax
 
+from . import _ppo
+
 COLLECTIVE = re.compile(r" (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(?:-start)?\(")
 
 
@@ -103,36 +105,17 @@ def compare(
 
 def ppo_update(mesh: Mesh, envs: int, steps: int) -> dict[str, Any]:
     """A PPO update with environments over the GPUs, against the same update on one."""
-    sizes = (8, 128, 128)
     keys = jax.random.split(jax.random.key(1), 8)
-    params = {
-        "body": [
-            jax.random.normal(k, s) * 0.1
-            for k, s in zip(keys[:2], zip(sizes[:-1], sizes[1:], strict=True), strict=True)
-        ],
-        "policy": jax.random.normal(keys[2], (sizes[-1], 4)) * 0.1,
-        "value": jax.random.normal(keys[3], (sizes[-1], 1)) * 0.1,
-    }
-
-    def network(params: Any, obs: Any) -> tuple[Any, Any]:
-        for w in params["body"]:
-            obs = jnp.tanh(obs @ w)
-        return jax.nn.log_softmax(obs @ params["policy"]), (obs @ params["value"])[..., 0]
-
-    def loss(params: Any, obs: Any, actions: Any, old: Any, advantages: Any, targets: Any) -> Any:
-        logits, values = network(params, obs)
-        ratio = jnp.exp(jnp.take_along_axis(logits, actions[..., None], -1)[..., 0] - old)
-        clipped = jnp.clip(ratio, 0.8, 1.2)
-        return jnp.mean((values - targets) ** 2) - jnp.mean(jnp.minimum(ratio * advantages, clipped * advantages))
+    params = _ppo.parameters(keys[:4], (8, 128, 128), 4, scale=0.1, biases=False)
 
     def update(params: Any, obs: Any, actions: Any, rewards: Any, ends: Any) -> Any:
-        logits, values = network(params, obs)
-        old = jnp.take_along_axis(logits, actions[..., None], -1)[..., 0]
+        log_probs, values = _ppo.network(params, obs)
+        old = _ppo.chosen(log_probs, actions)
         advantages, targets = rltriton_jax.gae(
             rewards, values, bootstrap_value=0.0, terminated=ends, discount=0.99, lambda_=0.95
         )
         for _ in range(2):
-            grads = jax.grad(loss)(params, obs, actions, old, advantages, targets)
+            grads = jax.grad(_ppo.loss)(params, obs, actions, old, advantages, targets)
             params = jax.tree.map(lambda p, g: p - 0.01 * g, params, grads)
         return params
 

@@ -1,0 +1,75 @@
+"""What the shards of time exchange: each is an affine map of the state that enters it, and the maps of all are composed."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.interpreters import mlir
+
+from ._backends import affine
+from ._partition import apart
+
+
+def lower(ctx, operands, implementation, walk, axis: int, dtypes):
+    """Lowers a walk over a shard: what it does to a state, one exchange, and the walk from the state that enters it."""
+
+    def stage(function, avals, values):
+        types: list[ShapedArray] = []
+
+        def traced(*values):
+            outs = function(*values)
+            types.extend(ShapedArray(x.shape, x.dtype) for x in outs)
+            return outs
+
+        inner = ctx.replace(avals_in=avals, avals_out=None)
+        return types, mlir.lower_fun(traced, multiple_results=True)(inner, *values)
+
+    def leave(*operands):
+        (a, b), maps = implementation.leave(walk, operands, axis)
+        return [a, b, *maps]
+
+    def exchange(a, b, *init):
+        return [_incoming(a, b, *init, reverse=walk.reverse, over=walk.over)]
+
+    def enter(entry, *values):
+        n = len(operands)
+        return implementation.enter(walk, values[:n], axis, dtypes, list(values[n:]), entry)
+
+    avals = [ShapedArray(a.shape, a.dtype) for a in ctx.avals_in]  # an array's type, not how it varies over a mesh
+    left_types, left = stage(apart(leave), avals, operands)
+    init = [walk.names.index(walk.init)] if walk.init else []
+    passed = [*left_types[:2], *(avals[k] for k in init)], [*left[:2], *(operands[k] for k in init)]
+    entry_types, entry = stage(exchange, *passed)
+    return stage(apart(enter), [*entry_types, *avals, *left_types[2:]], [*entry, *operands, *left[2:]])[1]
+
+
+def _incoming(a, b, *init, reverse: bool, over: str):
+    """The state that enters this shard, where shard k maps the one that enters it to a[k] * state + b[k]."""
+    rows = [a, b, *(jnp.broadcast_to(x.astype(a.dtype), a.shape) for x in init)]
+    rows = jax.lax.all_gather(jnp.stack(rows), over)
+    order, me = range(rows.shape[0]), jax.lax.axis_index(over)
+    order = order[::-1] if reverse else order
+    state = rows[order[0], 2] if init else jnp.zeros_like(rows[0, 0])
+    for k in order:
+        before = k > me if reverse else k < me
+        state = jnp.where(before, affine(rows[k, 0], state, rows[k, 1]), state)
+    return state
+
+
+def walked_first(reverse: bool, over: str):
+    """Whether this shard is the first one in walking order."""
+    return jax.lax.axis_index(over) == (jax.lax.axis_size(over) - 1 if reverse else 0)
+
+
+def next_ones(x, reverse: bool, over: str):
+    """x of the shard that is walked before this one; 0 where there is none."""
+    size = jax.lax.axis_size(over)
+    pairs = [(i + 1, i) if reverse else (i, i + 1) for i in range(size - 1)]
+    return jax.lax.ppermute(x, over, pairs)
+
+
+def entering(x, init, axis: int, reverse: bool, over: str):
+    """The state that entered this shard, whose own are x."""
+    last = jax.lax.index_in_dim(x, 0 if reverse else x.shape[axis] - 1, axis)
+    return jnp.where(walked_first(reverse, over), init.astype(x.dtype), next_ones(last, reverse, over))
