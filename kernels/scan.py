@@ -137,8 +137,8 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
     mine = segment * COLUMNS + expand(flat, ROWS)
     seen = one_step.to(INDEX) - 1  # the position of the last live step
     if SEGMENTS > 1:
-        a, y = map_of(maps, segment, flat, cm, COLUMNS, PADDED, ROWS)
-        carry = affine(a, carry, y)
+        before_a, before_y = map_of(maps, segment, flat, cm, COLUMNS, PADDED, ROWS)
+        carry = affine(before_a, carry, before_y)
         if MASK >= 0:
             seen = tl.load(seens[0] + mine, mask=cm, other=-1).to(INDEX)
     sums = ()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ._backends._kernel import printed
 from ._partition import nowhere
-from ._shards import next_ones, walked_first
+from ._shards import next_ones, walked_first, with_edge
 from ._solve import run
 from ._walk import Beside, Walk, accumulator, either
 
@@ -56,15 +56,23 @@ def joined(walk: Walk, axis: int, operands, axis_name: str):
     with nowhere():
         used = frozenset().union(*printed(walk, wide).used.values())
     crossed = [name for name in walk.names if name not in walk.fixed and f"near_{name}" in used]
-    typed = {n: x != 0 if n in walk.flags else x.astype(wide) for n, x in by_name.items()}
+
+    def typed(name, x):
+        return x != 0 if name in walk.flags else x.astype(wide)
+
     if walk.skips:
-        is_joined, received = _next_live_row(walk, axis, [typed[n] for n in crossed], typed["mask"], axis_name)
+        rows = [typed(n, by_name[n]) for n in crossed]
+        is_joined, received = _next_live_row(walk, axis, rows, typed("mask", by_name["mask"]), axis_name)
     else:
-        is_joined, received = _next_row(walk, axis, [typed[n] for n in crossed], axis_name)
+        is_joined, received = ~walked_first(walk.reverse, axis_name), []
+        for n in crossed:
+            by_name[n], row = with_edge(by_name[n], axis, walk.reverse)
+            received.append(next_ones(typed(n, row), walk.reverse, axis_name))
     past = {}
     for name, row in zip(crossed, received, strict=True):
-        nothing = jnp.zeros((1,) * row.ndim, row.dtype)
-        past[f"past_{name}"] = jnp.where(is_joined, row, typed.get(walk.edge_of(name) or "", nothing))
+        edge = walk.edge_of(name)
+        end = jnp.zeros((1,) * row.ndim, row.dtype) if edge is None else typed(name, by_name[edge])
+        past[f"past_{name}"] = jnp.where(is_joined, row, end)
     is_joined = is_joined.reshape(is_joined.shape or (1,) * operands[0].ndim)
     kept = [n for n in walk.names if n not in dict(walk.edges).values()]
     flags = [n for n in kept if n in walk.flags] + [f"past_{n}" for n in crossed if n in walk.flags]
@@ -101,12 +109,6 @@ def _last(flags, axis: int, reverse: bool):
     order = jax.lax.broadcasted_iota(jnp.int32, flags.shape, axis)
     order = jnp.where(flags, -order if reverse else order, jnp.iinfo(jnp.int32).min)
     return flags & (order == jnp.max(order, axis, keepdims=True))
-
-
-def _next_row(walk: Walk, axis: int, rows, axis_name: str):
-    """(is there a shard before this one, of each operand its row nearest to this one)."""
-    nearest = [jax.lax.index_in_dim(x, 0 if walk.reverse else x.shape[axis] - 1, axis) for x in rows]
-    return ~walked_first(walk.reverse, axis_name), [next_ones(row, walk.reverse, axis_name) for row in nearest]
 
 
 def _next_live_row(walk: Walk, axis: int, rows, mask, axis_name: str):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
-from jax.interpreters import mlir
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from ._backends import affine
 from ._partition import apart
@@ -55,6 +56,54 @@ def _incoming(a, b, *init, reverse: bool, over: str):
         before = k > me if reverse else k < me
         state = jnp.where(before, affine(rows[k, 0], state, rows[k, 1]), state)
     return state
+
+
+# x, and its first or last row: so that x and the row have one cotangent, which is that of x with one row changed in place
+edge_p = Primitive("rltriton_edge")
+edge_p.multiple_results = True
+
+
+def with_edge(x, axis: int, reverse: bool):
+    """(x, its row nearest to the shard that is walked after this one)."""
+    return edge_p.bind(x, axis=axis, at=0 if reverse else x.shape[axis] - 1)
+
+
+@edge_p.def_impl
+def _edge(x, axis, at):
+    return [x, jax.lax.slice_in_dim(x, at, at + 1, axis=axis)]
+
+
+@edge_p.def_abstract_eval
+def _edge_types(x, axis, at):
+    return [x, x.update(shape=(*x.shape[:axis], 1, *x.shape[axis + 1 :]))]
+
+
+def _edge_jvp(primals, tangents, **params):
+    outs, (tangent,) = edge_p.bind(*primals, **params), tangents
+    if isinstance(tangent, ad.Zero):
+        return outs, [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in outs]
+    return outs, edge_p.bind(tangent, **params)
+
+
+def _edge_transpose(cotangents, x, axis, at):
+    whole, row = cotangents
+    if isinstance(row, ad.Zero):
+        return [whole]
+    if isinstance(whole, ad.Zero):
+        whole = whole.instantiate()
+    row = row + jax.lax.slice_in_dim(whole, at, at + 1, axis=axis)
+    return [jax.lax.dynamic_update_slice_in_dim(whole, row, at, axis)]
+
+
+def _edge_batch(operands, dims, axis, at):
+    (x,), (d,) = operands, dims
+    return edge_p.bind(x, axis=axis + (d <= axis), at=at), [d, d]
+
+
+ad.primitive_jvps[edge_p] = _edge_jvp
+ad.primitive_transposes[edge_p] = _edge_transpose
+batching.primitive_batchers[edge_p] = _edge_batch
+mlir.register_lowering(edge_p, mlir.lower_fun(_edge, multiple_results=True))
 
 
 def walked_first(reverse: bool, over: str):

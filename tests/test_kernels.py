@@ -101,11 +101,12 @@ def _calls():
     shard = lambda r, v, e: rltriton_jax.gae(
         r, v, bootstrap_value=0.0, mask=e, discount=0.9, lambda_=0.9, axis_name="t"
     )
+    long, live = jax.ShapeDtypeStruct((8192, 64), jnp.float32), jax.ShapeDtypeStruct((8192, 64), jnp.bool_)
     options |= {
-        "gae-over_time": (lambda a, *args: over_time(shard, 3)(*args), (x, x, flag)),
+        "gae-over_time": (lambda a, *args: over_time(shard, 3)(*args), (long, long, live)),
         "gae-over_time-gradient": (lambda a, *args: over_time(
             lambda r, v, e, c: jax.vjp(lambda r, v: shard(r, v, e), r, v)[1](rltriton_jax.GAE(c, c)), 4)(*args),
-            (x, x, flag, x)),
+            (long, long, live, long)),
     }  # fmt: skip
     return options
 

@@ -571,3 +571,22 @@ def test_gpus_share_time_by_numbers_of_columns():
     args = [((4096, 65536), jnp.float32, P("t"))] * 2
     program = h200.compiled(mapped, mesh, args)
     assert program.memory_analysis().temp_size_in_bytes < 100 * 65536 * 4
+
+
+@h200.needs_compiler
+def test_gpus_read_their_time_twice_and_exchange_once_each_way():
+    mesh, spec = h200.mesh_of((2,), ("t",)), P(None, "t")
+    gae = partial(rltriton_jax.gae, discount=0.99, lambda_=0.95, bootstrap_value=0.5, time_axis=1, axis_name="t")
+    mapped = jax.shard_map(lambda r, v: gae(r, v).advantages, mesh=mesh, in_specs=spec, out_specs=spec)
+    args = [((16, 1 << 20), jnp.float32, spec)] * 2
+    forward = h200.launches(h200.compiled(mapped, mesh, args))
+    assert forward["custom-call"] == 3 and forward["all-gather"] == forward["collective-permute-start"] == 1
+
+    def with_gradient(*args):
+        out, pull = jax.vjp(mapped, *args)
+        return out, pull(out)
+
+    program = h200.compiled(with_gradient, mesh, args)
+    assert h200.launches(program)["custom-call"] == 6 and h200.launches(program)["all-gather"] == 2
+    whole = re.findall(r"f32\[16,524288\]\S* fusion.*?calls=%?(\S+?)[,\s]", program.as_text().split("ENTRY", 1)[1])
+    assert all("dynamic_update_slice" in name for name in whole)  # a row changed in place
