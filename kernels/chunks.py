@@ -15,7 +15,7 @@ STRIDE holds the stride of time, COLUMN the strides of DIMS, the axes of the col
 import triton
 import triton.language as tl
 
-from .tiles import affine, chain, expand, fetch, latest, series, time_of
+from .tiles import affine, chain, expand, fetch, latest, offsets, series, time_of
 
 # fmt: off
 
@@ -194,8 +194,9 @@ def run_map(av, bv, R: tl.constexpr):
 
 
 @triton.jit
-def place(COLUMNS: tl.constexpr, COLS: tl.constexpr, SEGMENTS: tl.constexpr, BACKWARDS: tl.constexpr, INDEX: tl.constexpr):
-    """This program's block of columns, its segment, and its columns."""
+def place(COLUMNS: tl.constexpr, COLS: tl.constexpr, SEGMENTS: tl.constexpr, BACKWARDS: tl.constexpr, ROWS: tl.constexpr,
+          EVEN: tl.constexpr, INDEX: tl.constexpr):
+    """This program's block of columns, its segment, its columns, and which of these there are."""
     BLOCKS: tl.constexpr = (COLUMNS + COLS - 1) // COLS
     pid = tl.program_id(0).to(INDEX)
     if SEGMENTS == 1:
@@ -206,4 +207,19 @@ def place(COLUMNS: tl.constexpr, COLS: tl.constexpr, SEGMENTS: tl.constexpr, BAC
         segment = pid // BLOCKS
         if BACKWARDS:
             segment = SEGMENTS - 1 - segment
-    return block, segment, block * COLS + tl.arange(0, COLS).to(INDEX)
+    flat = block * COLS + tl.arange(0, COLS).to(INDEX)
+    if EVEN:
+        cm = expand(tl.full((COLS,), 1, tl.int1), ROWS)
+    else:
+        cm = expand(flat < COLUMNS, ROWS)
+    return block, segment, flat, cm
+
+
+@triton.jit
+def beside_time(ins, flat, block, cm, NOW: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE: tl.constexpr,
+                STRIDE: tl.constexpr, COLUMN: tl.constexpr, DIMS: tl.constexpr, T: tl.constexpr, COLS: tl.constexpr,
+                ROWS: tl.constexpr, ACC: tl.constexpr):
+    """The offsets of the columns in each operand, the operands of one row, and what stands past the end."""
+    base = offsets(flat, block, DIMS, COLUMN, COLS, ROWS)
+    fixed = one_row(ins, base, cm, NOW, FLAG, FIXED, ACC)
+    return base, fixed, past_end(ins, base, fixed, cm, FLAG, FIXED, EDGE, STRIDE, T, COLS, ROWS, ACC)

@@ -8,7 +8,7 @@ are few, time is cut into SEGMENTS of CHUNKS chunks, a program each: `reduce` wr
 import triton
 import triton.language as tl
 
-from .chunks import before_end, chunk, one_row, past_end, place, run_map, steps
+from .chunks import before_end, beside_time, chunk, place, run_map, steps
 from .tiles import affine, compose, expand, follow, last_of, offsets, store_series, time_of
 
 # fmt: off
@@ -23,14 +23,8 @@ def reduce(ins, seens, maps, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.con
            INDEX: tl.constexpr, ACC: tl.constexpr):
     """Writes the map (a, y) of each segment of each column: `maps` are two arrays [SEGMENTS, COLUMNS]."""
     AXIS: tl.constexpr = 1 if ROWS else 0
-    block, segment, flat = place(COLUMNS, COLS, SEGMENTS, False, INDEX)
-    if EVEN:
-        cm = expand(tl.full((COLS,), 1, tl.int1), ROWS)
-    else:
-        cm = expand(flat < COLUMNS, ROWS)
-    base = offsets(flat, block, DIMS, COLUMN, COLS, ROWS)
-    fixed = one_row(ins, base, cm, NOW, FLAG, FIXED, ACC)
-    edge = past_end(ins, base, fixed, cm, FLAG, FIXED, EDGE, STRIDE, T, COLS, ROWS, ACC)
+    block, segment, flat, cm = place(COLUMNS, COLS, SEGMENTS, False, ROWS, EVEN, INDEX)
+    base, fixed, edge = beside_time(ins, flat, block, cm, NOW, FLAG, FIXED, EDGE, STRIDE, COLUMN, DIMS, T, COLS, ROWS, ACC)
     w = expand(tl.arange(0, W), not ROWS)
     zero = tl.zeros((COLS, W) if ROWS else (W, COLS), ACC)
     mine = segment * COLUMNS + expand(flat, ROWS)
@@ -85,13 +79,11 @@ def total(ins, seens, maps, outs, PAST_STEP: tl.constexpr, NOW: tl.constexpr, NE
           COLS: tl.constexpr, SEGMENTS: tl.constexpr, CHUNKS: tl.constexpr, PADDED: tl.constexpr, EARLY: tl.constexpr,
           EVEN: tl.constexpr, INDEX: tl.constexpr, ACC: tl.constexpr):
     """Writes the map (a, y) of all segments of each column, and of the visit past their end."""
-    block, _, flat = place(COLUMNS, COLS, 1, False, INDEX)
-    cm = expand(flat < COLUMNS, ROWS)
+    block, _, flat, cm = place(COLUMNS, COLS, 1, False, ROWS, EVEN, INDEX)
     a, y = map_of(maps, SEGMENTS, flat, cm, COLUMNS, PADDED, ROWS)
     if PAST_STEP is not None:
-        base = offsets(flat, block, DIMS, COLUMN, COLS, ROWS)
-        fixed = one_row(ins, base, cm, NOW, FLAG, FIXED, ACC)
-        edge = past_end(ins, base, fixed, cm, FLAG, FIXED, EDGE, STRIDE, T, COLS, ROWS, ACC)
+        base, fixed, edge = beside_time(ins, flat, block, cm, NOW, FLAG, FIXED, EDGE, STRIDE, COLUMN, DIMS, T, COLS, ROWS,
+                                        ACC)
         one_step = expand(tl.zeros((COLS,), ACC), ROWS)
         seen = one_step.to(INDEX)
         if MASK >= 0:
@@ -117,15 +109,9 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
     With EARLY a chunk is loaded while the one before it is computed.
     """
     AXIS: tl.constexpr = 1 if ROWS else 0
-    block, segment, flat = place(COLUMNS, COLS, SEGMENTS, True, INDEX)
-    if EVEN:
-        cm = expand(tl.full((COLS,), 1, tl.int1), ROWS)
-    else:
-        cm = expand(flat < COLUMNS, ROWS)
-    base = offsets(flat, block, DIMS, COLUMN, COLS, ROWS)
+    block, segment, flat, cm = place(COLUMNS, COLS, SEGMENTS, True, ROWS, EVEN, INDEX)
+    base, fixed, edge = beside_time(ins, flat, block, cm, NOW, FLAG, FIXED, EDGE, STRIDE, COLUMN, DIMS, T, COLS, ROWS, ACC)
     out_base = offsets(flat, block, DIMS, OUT_COLUMN, COLS, ROWS)
-    fixed = one_row(ins, base, cm, NOW, FLAG, FIXED, ACC)
-    edge = past_end(ins, base, fixed, cm, FLAG, FIXED, EDGE, STRIDE, T, COLS, ROWS, ACC)
     w = expand(tl.arange(0, W), not ROWS)
     zero = tl.zeros((COLS, W) if ROWS else (W, COLS), ACC)
     every = tl.full(zero.shape, 1, tl.int1)
