@@ -90,7 +90,7 @@ def _edge_transpose(cotangents, x, axis, at):
     if isinstance(row, ad.Zero):
         return [whole]
     if isinstance(whole, ad.Zero):
-        whole = whole.instantiate()
+        whole = ad.instantiate_zeros(whole)
     row = row + jax.lax.slice_in_dim(whole, at, at + 1, axis=axis)
     return [jax.lax.dynamic_update_slice_in_dim(whole, row, at, axis)]
 

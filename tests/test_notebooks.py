@@ -56,6 +56,7 @@ def test_notebook_runs(path, monkeypatch):
     import nbformat
 
     monkeypatch.setenv("PYTHONPATH", SEARCH)
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # a kernel draws into its notebook unless told otherwise
     notebook = nbformat.read(path.with_suffix(".ipynb"), as_version=4)
     where = {"metadata": {"path": str(NOTEBOOKS)}}
     nbclient.NotebookClient(notebook, timeout=900, kernel_name="python3", resources=where).execute()
