@@ -1,4 +1,4 @@
-"""Sliding windows over a linear recurrence, by four scans whatever the length of the window."""
+"""Sliding windows over a linear recurrence: step by step where they are short, else by four scans whatever their length."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import jax.numpy as jnp
 
 from ._sharding import with_following
 from ._solve import linear
+
+UNROLLED = 16  # windows of up to so many steps are one pointwise pass over shifted rows, which caches hold
 
 
 def windowed(
@@ -20,13 +22,19 @@ def windowed(
 ) -> jax.Array:
     """y[t] = f[t](f[t+1](... f[t+n-1](ends[t+n]))), f[t](x) = a[t] x + b[t]; the a of the last row must be 0.
 
-    Time is cut into blocks of n. A window is the rest of its first block, then the beginning of the next: two composed
-    maps, each from scans that stop at the edges of blocks. Shards along `axis_name` need n rows of their next one.
+    A short window is gone through step by step. Else time is cut into blocks of n, and a window is the rest of its first
+    block, then the beginning of the next: two composed maps, each from scans that stop at the edges of blocks. Shards along
+    `axis_name` need n rows of their next one.
     """
     if axis_name is not None:
         a, b, ends = (with_following(x, n, axis, axis_name) for x in (a, b, ends))
         longer = windowed(a, b, ends, n, axis, implementation)
         return jax.lax.slice_in_dim(longer, 0, a.shape[axis] - n, axis=axis)
+    if n <= UNROLLED:
+        y = _shifted(ends, n, axis)
+        for k in reversed(range(n)):
+            y = _shifted(b, k, axis) + _times(_shifted(a, k, axis), y)
+        return y
     length = a.shape[axis]
     t = jnp.expand_dims(jnp.arange(length), [i for i in range(a.ndim) if i != axis])
     first, last = t % n == 0, t % n == n - 1
@@ -53,6 +61,12 @@ def windowed(
     following = later(begin_b, n - 1) + _times(later(begin_a, n - 1), later(ends, n))
     alone = rest_b + _times(rest_a, later(ends, n))
     return jnp.where(first, alone, rest_b + _times(rest_a, following))
+
+
+def _shifted(x: jax.Array, by: int, axis: int) -> jax.Array:
+    """x at t + by; past the end 0, which nothing reads, since the last row's map ends every window."""
+    rows = [(-by, by, 0) if i == axis else (0, 0, 0) for i in range(x.ndim)]
+    return jax.lax.pad(x, jnp.zeros((), x.dtype), rows)
 
 
 def _times(k: jax.Array, x: jax.Array) -> jax.Array:

@@ -15,6 +15,7 @@ from helpers import (
     ROWS,
     SCAN,
     TRITON,
+    call,
     cast,
     close,
     each,
@@ -29,6 +30,7 @@ from helpers import (
     with_marks,
     without,
 )
+from rltriton_jax import _windows
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -101,6 +103,16 @@ def test_gradients_are_those_of_finite_differences(implementation, row, layout):
         unread, known = np.isnan(poisoned[name]), ~reads_more(row, kwargs, name)
         assert (np.asarray(dirty[name])[unread] == 0).all(), name
         equal(np.asarray(dirty[name])[known], np.asarray(got[name])[known])
+
+
+@pytest.mark.parametrize("implementation", [SCAN, INTERPRET])
+@each([row for row in ROWS if row.function == "n_step_returns"][::4])
+def test_long_windows(implementation, row, monkeypatch):
+    """They are cut out of scans; made to be so at every length, they have the values and the gradients."""
+    monkeypatch.setattr(_windows, "UNROLLED", 0)
+    kwargs = seeded(row, 5, (2,))
+    close(call(row.function, kwargs, implementation), row.reference(kwargs))
+    test_gradients_are_those_of_finite_differences(implementation, row, ((2,), 0))
 
 
 @pytest.mark.parametrize(
