@@ -9,6 +9,7 @@ A step has the operands by name (`s.reward`, `s.value`, `s.discount`, ...), and
   end     the trace stops behind this step,
   last    no step follows it,
   stops   `end` or `last`,
+  traced  the operands of this step that weigh what follows, 0 where the trace stops,
   after   the operands of the step that follows, 0 where not read (in a forward walk: `first`, no step came, and `before`),
   given   tells by name whether an operand was passed.
 `ahead` is x of the step that was walked before.
@@ -28,7 +29,7 @@ def td_error(s):
 
 
 def gae(ops, s):
-    return ops.where(s.end, 0.0, s.discount * s.lambda_), td_error(s)
+    return ops.where(s.end, 0.0, s.traced.discount * s.traced.lambda_), td_error(s)
 
 
 def gae_outputs(ops, s, x, ahead):
@@ -42,17 +43,17 @@ def clipped(ops, s, at, bound):
     limit = getattr(s, bound)
     if not s.given("log_rho"):
         return ops.where(at.rho > limit, limit, at.rho)
-    over = at.log_rho > ops.log(limit)
+    over = (limit <= 0) | (at.log_rho > ops.log(ops.where(limit <= 0, 1.0, limit)))
     return ops.where(over, limit, ops.exp(ops.where(over, 0.0, at.log_rho)))
 
 
 def vtrace(ops, s):
-    trace = s.lambda_ * clipped(ops, s, s, "clip_c")
-    return ops.where(s.end, 0.0, s.discount * trace), clipped(ops, s, s, "clip_rho") * td_error(s)
+    trace = s.traced.lambda_ * clipped(ops, s, s.traced, "clip_c")
+    return ops.where(s.stops, 0.0, s.traced.discount * trace), clipped(ops, s, s, "clip_rho") * td_error(s)
 
 
 def vtrace_outputs(ops, s, x, ahead):
-    carried = ops.product(ops.where(s.end, 0.0, s.discount * s.lambda_), ahead)
+    carried = ops.product(ops.where(s.end, 0.0, s.traced.discount * s.traced.lambda_), ahead)
     return s.value + x, clipped(ops, s, s, "clip_pg_rho") * (td_error(s) + carried)
 
 
@@ -75,8 +76,8 @@ def retrace_outputs(ops, s, x, ahead):
 
 
 def lambda_returns(ops, s):
-    bootstrapped = ops.where(s.stops, s.w, ops.product(1.0 - s.lambda_, s.w))
-    return ops.where(s.stops, 0.0, s.discount * s.lambda_), s.reward + s.discount * bootstrapped
+    bootstrapped = ops.where(s.stops, s.w, ops.product(1.0 - s.traced.lambda_, s.w))
+    return ops.where(s.stops, 0.0, s.traced.discount * s.traced.lambda_), s.reward + s.discount * bootstrapped
 
 
 def one_step_returns(ops, s):

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from ._backends import IMPLEMENTATIONS, step_arrays
 from ._sharding import joined, solve_over_time
 from ._solve import solve
-from ._walk import Formula, accumulator
+from ._walk import Formula
 
 Array = jax.Array
 
@@ -315,9 +315,14 @@ class Call:
         )
 
     def _typed(self) -> tuple[Array, ...]:
-        """The operands; Python numbers take the type to compute in."""
+        """The operands; Python numbers take the type to compute in, and integers where a float64 sum is promised."""
         wide = jnp.float64 if self.out_dtype() == jnp.float64 else jnp.float32
-        return tuple(x.astype(wide) if jax.typeof(x).weak_type else x for x in self.operands.values())
+
+        def typed(name: str, x: Array) -> Array:
+            whole = wide == jnp.float64 and name not in self.flags and not jnp.issubdtype(x.dtype, jnp.floating)
+            return x.astype(wide) if whole or jax.typeof(x).weak_type else x
+
+        return tuple(typed(name, x) for name, x in self.operands.items())
 
     def run(
         self,
@@ -328,14 +333,11 @@ class Call:
         mask_mode: str = "skip",
         *,
         outs: int = 1,
-        wide: bool = False,
         **config: Any,
     ) -> list[Array]:
-        """The outputs of a walk of class `kind` over the operands, in the type to compute in if `wide`."""
+        """The outputs of a walk of class `kind` over the operands."""
         dtype, operands = self.out_dtype(), self._typed()
         walk = self._walk(kind, mask_mode, recurrence=recurrence, readout=readout, outs=outs, **config)
-        if wide:
-            dtype = accumulator(walk, [x.dtype for x in operands])
         if 0 in self.shape:
             return [jnp.zeros(self.shape, dtype)] * outs
         if self.axis_name is not None:
@@ -355,9 +357,10 @@ class Call:
                     f"{self.axis_name!r}; pass its first T rows, and {past}"
                 )
 
-    def coefficients(self, kind: type[Formula], recurrence: str) -> tuple[Array, Array]:
-        """The (a, b) of every step, as arrays."""
+    def coefficients(self, kind: type[Formula], recurrence: str, unread: int = 0) -> tuple[Array, Array]:
+        """The (a, b) of every step, as arrays. Nobody reads those of the first `unread` steps, so they read nothing."""
         walk, operands = self._walk(kind, "skip", recurrence=recurrence), self._typed()
         if self.axis_name is not None:
             walk, operands = joined(walk, self.axis, operands, self.axis_name)
-        return step_arrays(walk, operands, self.axis)
+            unread = 0  # which are those of the first shard
+        return step_arrays(walk, operands, self.axis, unread)

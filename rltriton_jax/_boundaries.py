@@ -57,11 +57,16 @@ class Backward(_Episodic):
         def w() -> Any:
             return select(gone(), 0.0, now.next_value if self._given("next_value") else near.value)
 
+        def discount() -> Any:
+            return now.discount if "discount" in self.fixed else select(gone(), 0.0, now.discount)
+
         return {
             "w": w,
+            "discount": discount,
             "end": end,
             "last": lambda: negate(beside.near),
             "stops": stops,
+            "traced": lambda: self.guarded(now, stops),
             "after": lambda: self.guarded(near, stops),
             "given": lambda: self._given,
         }
@@ -78,9 +83,12 @@ class Forward(_Episodic):
             ended = either(self._flag(near, "terminated"), self._flag(near, "truncated"), self._zero_discount(near))
             return either(self._flag(now, "start"), both(beside.near, ended), self._masked_neighbour(near, beside))
 
+        def dropped() -> Flag:
+            return either(end(), negate(beside.near), negate(now.mask) if self.mask else False)
+
         return {
             "end": end,
             "first": lambda: negate(beside.near),
-            "before": lambda: self.guarded(near, lambda: either(end(), negate(beside.near))),
+            "before": lambda: self.guarded(near, dropped),
             "given": lambda: self._given,
         }

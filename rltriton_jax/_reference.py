@@ -108,11 +108,11 @@ class _Window:
             s.end = terminated or truncated or before_dead
             s.last, s.goes_on = last, not (s.end or last)
             if terminated or (self.per_step and s.g == 0):
-                s.w = 0.0
+                s.w = s.g = 0.0
             elif self.next_values is not None:
                 s.w = at(self.next_values)
             elif before_dead:
-                s.w = 0.0
+                s.w = s.g = 0.0
             elif truncated and self.values is not None:
                 raise ValueError("truncated needs next_values")
             else:
@@ -209,11 +209,10 @@ def vtrace(
     for _, steps in window.columns():
         d = 0.0
         for s in reversed(steps):
-            following = d if s.goes_on else 0.0
             error = s.x + s.g * s.w - s.v
-            c = _times(s.l, _clip(s.rho, clip_c))
-            advantages[s.index] = _clip(s.rho, clip_pg_rho) * (error + _times(_times(s.g, s.l), following))
-            d = _clip(s.rho, clip_rho) * error + _times(_times(s.g, c), following)
+            weight = _times(s.g, s.l) if s.goes_on else 0.0
+            advantages[s.index] = _clip(s.rho, clip_pg_rho) * (error + _times(weight, d))
+            d = _clip(s.rho, clip_rho) * error + _times(_times(weight, _clip(s.rho, clip_c)), d)
             targets[s.index] = s.v + d
     return window.back(targets), window.back(advantages)
 
@@ -278,7 +277,9 @@ def _mixed(s: SimpleNamespace, following: float) -> float:
     """r_t + g_t [(1 - l_t) w_t + l_t G_{t+1}]; r_t + g_t w_t where the episode or the window ends."""
     if not s.goes_on:
         return s.x + s.g * s.w
-    return s.x + s.g * _times(1.0 - s.l, s.w) + _times(_times(s.g, s.l), following)
+    if s.g == 0:
+        return s.x
+    return s.x + s.g * (_times(1.0 - s.l, s.w) + _times(s.l, following))
 
 
 def lambda_returns(

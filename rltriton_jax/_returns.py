@@ -282,8 +282,9 @@ def n_step_returns(
         )
     if n >= length * shards:
         return call.run(Backward, implementation, "lambda_returns", "state", state_out=0)[0]
-    ends = call.run(Backward, implementation, "one_step_returns", "state", state_out=0, wide=True)[0]
-    if n > 1:
-        a, b = call.coefficients(Backward, "lambda_returns")
-        ends = windowed(a, b, ends, int(n) - 1, call.axis, implementation, axis_name)
-    return jnp.asarray(ends, call.out_dtype())
+    if n == 1:
+        return call.run(Backward, implementation, "one_step_returns", "state", state_out=0)[0]
+    ends = call.coefficients(Backward, "one_step_returns", unread=int(n) - 1)[1]
+    a, b = call.coefficients(Backward, "lambda_returns")
+    y = windowed(a, b, ends, int(n) - 1, call.axis, implementation, axis_name)
+    return jnp.asarray(y, call.out_dtype())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -159,7 +160,7 @@ def linear_recurrence(
     """
     call = Call.on("linear_recurrence", "inputs", inputs, time_axis, implementation, axis_name)
     call.spread("coefficient", "coefficients", coefficients)
-    if call.operands["coefficient"].size > 1:
+    if jnp.ndim(coefficients):
         call.carriers.append(call.operands["coefficient"])
     call.series("input", "inputs", inputs)
     call.at_edge("init", "initial", 0.0 if initial is None else initial, None)

@@ -39,7 +39,8 @@ def _grouped(scores, keys, baseline, scale, ddof, eps, singleton, lengths=None):
     live = [row for row, key in enumerate(keys) if key is not None]
     for members in _rows(keys):
         s = scores[members]
-        if len(members) == 1 and (baseline != "none" or scale == "group"):
+        asked = baseline != "none" or scale is not None
+        if len(members) == 1 and asked:
             out[members] = s if singleton == "raw" else 0
             continue
         if baseline == "mean":
@@ -51,7 +52,7 @@ def _grouped(scores, keys, baseline, scale, ddof, eps, singleton, lengths=None):
             a = s - np.sum(weights * s) / np.sum(weights) if np.sum(weights) else np.zeros(len(s))
         else:
             a = s
-        if baseline != "none" and s.max() == s.min():
+        if asked and s.max() == s.min():
             a = np.zeros(len(s))
         if scale is not None:
             compared = s if scale == "group" else scores[live]

@@ -296,7 +296,14 @@ def _poison(function, kwargs, fill):
             over = tuple(i + 1 for i in range(len(batch)) if view.shape[i + 1] == 1)
             view[:T] = np.where((~live).all(axis=over, keepdims=True), view[:T] == 0, view[:T])
 
+    def per_step(name):
+        sizes = np.shape(kwargs.get(name, 1.0))
+        return len(sizes) > axis and sizes[axis] == T > 1
+
     if spec.forward:
+        for name in ("discount", "lambda_"):
+            if per_step(name):
+                put(name, ~live | ~goes_on | (cut if name == "lambda_" else False))
         first = live.argmax(0) if T else np.zeros(batch, int)
         dropped = np.take_along_axis(starts, first[None], 0)[0] | ~live.any(0)
         put_batch("initial", dropped | (~live[0] if reset and T else False))
@@ -319,6 +326,10 @@ def _poison(function, kwargs, fill):
         put_batch("bootstrap_value", ~read[T])
     if spec.reads_own_value and "next_values" in kwargs:
         put("values", ~live)
+    if function != "retrace" and per_step("lambda_"):
+        put("lambda_", ~live | ~goes_on | cut)
+    if per_step("discount"):
+        put("discount", ~live | terminated)
     if function in ("retrace", "off_policy_returns"):
         carries = spread(goes_on & ~cut)[:T]
         put("traces", ~carries)

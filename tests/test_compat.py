@@ -144,6 +144,10 @@ def by_form(form, function, kwargs):
     return jax.tree.map(lambda *x: jnp.stack(x, 1), *columns)
 
 
+def one_trajectory(kwargs):
+    return {k: v[:, 0] if isinstance(v, np.ndarray) else v for k, v in kwargs.items()}
+
+
 def leaves_close(got, expected, tolerance):
     close(tuple(jax.tree.leaves(got)), tuple(jax.tree.leaves(expected)), tolerance)
 
@@ -296,6 +300,44 @@ def test_rlax_ratios_that_overflow():
         compat.rlax.retrace_continuous(zero, zero[1:], zero, zero + 1, g, log_rhos, 0.9, stop_target_gradients=False)
     )
     assert np.isfinite(jax.grad(loss)(jnp.array([200.0, -1.0]))).all()
+
+
+@pytest.mark.parametrize(
+    "name", ("lambda_returns", "importance_corrected_td_errors", *VTRACE, "td_lambda", "retrace", "retrace_continuous")
+)
+def test_rlax_lambda_of_one_row(name, x64):
+    """It holds for every step, as a scalar does."""
+    kwargs = one_trajectory(rlax_arguments(name))
+    function = getattr(compat.rlax, name)
+    leaves_close(function(**{**kwargs, "lambda_": np.full(1, 0.7)}), function(**kwargs), 1e-12)
+
+
+@pytest.mark.parametrize("stop", [True, False])
+@pytest.mark.parametrize("name", VTRACE)
+def test_rlax_steps_that_are_not_learnable_may_be_nan(name, stop, x64):
+    """The value of such a step is read as that of the next state of the step in front, and its ratio as 1."""
+    kwargs = one_trajectory(rlax_arguments(name, per_step=True))
+    kwargs["sample_mask"] = np.arange(T) != 2
+    fills = dict(v_tm1=kwargs["v_t"][1], v_t=0, r_t=0, discount_t=1, rho_tm1=1, lambda_=1)
+
+    def call(filled, series):
+        at = {k: series[k].at[2].set(x if filled else np.nan) for k, x in fills.items()}
+        return getattr(compat.rlax, name)(**{**kwargs, **at}, stop_target_gradients=stop)
+
+    series = {k: jnp.asarray(kwargs[k]) for k in fills}
+    leaves_close(call(False, series), call(True, series), 1e-12)
+    gradient = jax.grad(lambda series: sum(map(jnp.sum, jax.tree.leaves(call(False, series)))))(series)
+    assert all(np.isfinite(x).all() for x in gradient.values())
+
+
+@pytest.mark.parametrize("name", [name for name in VTRACE if "leaky" in name])
+def test_leaky_vtrace_of_infinite_ratios(name, x64):
+    kwargs = one_trajectory(rlax_arguments(name))
+    kwargs |= {"rho_tm1": np.array([0.5, np.inf, 1, np.inf, 2, 0.1])}
+    alpha = "alpha_" if "alpha_" in kwargs else "alpha"
+    del kwargs[alpha]
+    expected = getattr(compat.rlax, name.removeprefix("leaky_"))(**kwargs)
+    leaves_close(getattr(compat.rlax, name)(**kwargs, **{alpha: 1.0}), expected, 1e-12)
 
 
 # --- what the other libraries compute, step by step
@@ -579,7 +621,155 @@ def test_rl_triton_retrace(x64):
             close(compat.rl_triton.compute_retrace(*one)[1], together[:1, first:end])
 
 
+@pytest.mark.parametrize(
+    "lambda_, next_value, bootstrap, ends, last",
+    [
+        (1.0, np.nan, 3.0, {}, 3.0),
+        (0.0, 3.0, np.nan, {}, 3.0),
+        (0.5, np.nan, np.nan, {"terminateds": 1.0}, 0.0),
+        (0.5, np.nan, 3.0, {"truncateds": 1.0}, 3.0),
+    ],
+)
+def test_rl_triton_lambda_returns_read_what_counts(lambda_, next_value, bootstrap, ends, last):
+    """NaN in the last column, where it weighs 0 or an episode ends."""
+    row = lambda x: jnp.array([[0.0, x]])
+    flags = {k: row(ends.get(k, 0.0)) for k in ("terminateds", "truncateds")}
+    call = lambda l, following, boundary: compat.rl_triton.compute_lambda_returns(
+        jnp.ones((1, 2)), row(following), **flags, gamma=0.5, lambda_=l, bootstrap_values=row(boundary)
+    )
+    end = 1 + 0.5 * last
+    np.testing.assert_allclose(call(lambda_, next_value, bootstrap), [[1 + 0.5 * lambda_ * end, end]])
+    gradients = jax.grad(lambda *x: jnp.sum(call(*x)), (0, 1, 2))(lambda_, next_value, bootstrap)
+    assert np.isfinite(gradients).all()
+
+
+# --- no steps at all
+
+
+def without_steps():
+    """Calls of windows of two columns that hold no step, and the shape of each result; by name."""
+    x, q, flags = jnp.zeros((2, 0)), jnp.zeros((2, 0, A)), jnp.zeros((2, 0), bool)
+    one, t, tq, last = jnp.zeros((2, 1)), jnp.zeros((0, 2)), jnp.zeros((0, 2, A)), jnp.zeros(2)
+    actions = jnp.zeros((2, 0), jnp.int32)
+    stoix, triton = compat.stoix, compat.rl_triton
+    batch = types.SimpleNamespace(done=t, value=t, reward=t)
+    return {
+        "brax": (lambda: compat.brax.compute_gae(t, t, t, t, last), (0, 2)),
+        "purejaxrl": (lambda: compat.purejaxrl.calculate_gae(batch, last, 0.9, 0.5), (0, 2)),
+        "tunix": (lambda: compat.tunix.compute_gae_advantages(x, x, flags, 0.9, 0.5), (2, 0)),
+        "tunix.mc": (lambda: compat.tunix.compute_mc_returns(x), (2, 0)),
+        "stoix.gae": (lambda: stoix.batch_truncated_generalized_advantage_estimation(x, x, 0.5, one), (2, 0)),
+        "stoix.n_step": (lambda: stoix.batch_n_step_bootstrapped_returns(x, x, x, 2), (2, 0)),
+        "stoix.q_and_v": (lambda: stoix.batch_general_off_policy_returns_from_q_and_v(x, x, x, x, x), (2, 0)),
+        "stoix.retrace": (lambda: stoix.batch_retrace_continuous(x, x, x, x, x, x, 0.5), (2, 0)),
+        "stoix.lambda_returns": (lambda: stoix.batch_lambda_returns(x, x, x, 0.5), (2, 0)),
+        "stoix.discounted": (lambda: stoix.batch_discounted_returns(x, x, x), (2, 0)),
+        "stoix.time_major": (lambda: stoix.batch_discounted_returns(t, t, t, time_major=True), (0, 2)),
+        "stoix.scalar": (lambda: stoix.batch_discounted_returns(x, x, 1.0), (2, 0)),
+        "stoix.errors": (lambda: stoix.importance_corrected_td_errors(x[0], x[0], x[0], 0.5, one[0]), (0,)),
+        "stoix.q_lambda": (lambda: stoix.batch_q_lambda(t, t, tq, 0.5, time_major=True), (0, 2)),
+        "rl_triton.gae": (lambda: triton.compute_gae(x, x, x, x, bootstrap_values=x), (2, 0)),
+        "rl_triton.last_value": (lambda: triton.compute_gae(x, x, x, last_value=last), (2, 0)),
+        "rl_triton.vtrace": (lambda: triton.compute_vtrace(x, x, x, x, x, x, last_value=last), (2, 0)),
+        "rl_triton.retrace": (lambda: triton.compute_retrace(q, x, x, q, actions, x, x, x, 0.9), (2, 0)),
+        "rl_triton.lambda_returns": (lambda: triton.compute_lambda_returns(x, x, x, x, bootstrap_values=x), (2, 0)),
+        "rl_triton.discounted": (lambda: triton.compute_discounted_returns(x, x, x, bootstrap_values=x), (2, 0)),
+        "rl_triton.traces": (lambda: triton.compute_eligibility_traces(x, x, 0.9, 0.5, last), (2, 0)),
+        "rl_triton.sums": (lambda: triton.compute_episodic_prefix_sum(x, x, last), (2, 0)),
+    }
+
+
+@pytest.mark.parametrize("name", [*without_steps(), *RLAX])
+def test_no_steps_give_empty_results(name):
+    if name in RLAX:
+        if name in NONLINEAR:
+            pytest.importorskip("rlax")
+        kwargs = one_trajectory(rlax_arguments(name, masked=True, per_step=True))
+        kwargs = {k: v[: int(k == "values")] if isinstance(v, np.ndarray) else v for k, v in kwargs.items()}
+        call, shape = lambda: getattr(compat.rlax, name)(**kwargs), (0,)
+    else:
+        call, shape = without_steps()[name]
+    for out in jax.tree.leaves(call()):
+        assert (out.shape, out.dtype) == (shape, jnp.float32)
+
+
+# --- shapes that would broadcast to something else, and errors that say what to pass
+
+
+def misfits():
+    """Calls with an argument that does not fit, and what the error says; by name."""
+    r, q, a, row, square = jnp.ones(3), jnp.ones((3, 2)), jnp.zeros(3, jnp.int32), jnp.ones((3, 4)), jnp.ones((3, 3))
+    rlax, stoix, triton = compat.rlax, compat.stoix, compat.rl_triton
+    one = jnp.ones((1, 2))
+    leaky, leaky_advantage = rlax.leaky_vtrace, rlax.leaky_vtrace_td_error_and_advantage
+    vtrace = lambda last: triton.compute_vtrace(row, row, row, row, row, row, last_value=last)
+    td_errors = lambda l: rlax.importance_corrected_td_errors(r, r, r, l, jnp.ones(4))
+    retrace = lambda a_tm1, a_t: rlax.retrace(q, q, a_tm1, a_t, r, r, q, r, 0.9)
+    discounted = lambda v, **kwargs: stoix.batch_discounted_returns(square, square, v, **kwargs)
+    return {
+        "brax one": (lambda: compat.brax.compute_gae(*[row.T] * 4, r[:1]), "compute_gae: bootstrap_value", "(1,)"),
+        "brax column": (lambda: compat.brax.compute_gae(*[jnp.ones((2, 3, 3))] * 4, r), "bootstrap_value", "(3,)"),
+        "triton one": (lambda: vtrace(r[:1]), "compute_vtrace: last_value", "(1,)"),
+        "triton gae": (lambda: triton.compute_gae(row, row, row, last_value=r[:1]), "compute_gae: last_value", "(1,)"),
+        "alpha_": (lambda: leaky(r, r, r, r, r, r[:, None]), "leaky_vtrace: alpha_", "(3, 1)"),
+        "alpha": (lambda: leaky_advantage(r, r, r, r, r, r[:, None]), "advantage: alpha", "(3, 1)"),
+        "clip": (lambda: leaky(r, r, r, r, r, 1.0, 1.0, r[:, None]), "clip_rho_threshold", "(3, 1)"),
+        "clip pg": (
+            lambda: rlax.vtrace_td_error_and_advantage(r, r, r, r, r, clip_pg_rho_threshold=r[:, None]),
+            "clip_pg_rho_threshold",
+            "(3, 1)",
+        ),
+        "leaky lambda": (lambda: leaky(r, r, r, r, r, 1.0, r[:2]), "leaky_vtrace: lambda_", "(2,)"),
+        "stoix row": (lambda: discounted(r), "batch_discounted_returns: v_t", "(3,)"),
+        "stoix time": (lambda: discounted(r, time_major=True), "batch_discounted_returns: v_t", "(3,)"),
+        "stoix shape": (lambda: discounted(square[:2]), "batch_discounted_returns: v_t", "(2, 3)"),
+        "stoix q": (
+            lambda: stoix.batch_q_lambda(square, square, jnp.ones((1, 3, 2)), 0.5), "batch_q_lambda: q_t", "(1, 3, 2)"
+        ),
+        "stoix q_and_v": (
+            lambda: stoix.batch_general_off_policy_returns_from_q_and_v(one, square, square, square, one),
+            "batch_general_off_policy_returns_from_q_and_v: q_t",
+            "(1, 2)",
+        ),
+        "stoix retrace": (
+            lambda: stoix.batch_retrace_continuous(square, one, square, square, square, one, 0.5),
+            "batch_retrace_continuous: q_t",
+            "(1, 2)",
+        ),
+        "errors lambda": (lambda: td_errors(r[:2]), "importance_corrected_td_errors: lambda_", "(2,)"),
+        "retrace lambda": (
+            lambda: rlax.retrace_continuous(r, r[:2], r, r, r, r[:2], r), "retrace_continuous: lambda_", "(3,)"
+        ),
+        "short actions": (lambda: retrace(a, a[:2]), "retrace: a_t", "(2,)"),
+        "float actions": (lambda: retrace(a + 0.5, a), "retrace: a_tm1", "float32"),
+        "sarsa": (lambda: rlax.sarsa_lambda(q, a, r, r, q, a + 0.5, 0.9), "sarsa_lambda: a_t", "float32"),
+        "triton actions": (
+            lambda: triton.compute_retrace(*[jnp.ones((3, 4, 2)), row, row, jnp.ones((3, 4, 2))], *[row] * 4, 0.9),
+            "compute_retrace: actions",
+            "float32",
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", misfits())
+def test_misfits_are_refused(name):
+    call, argument, got = misfits()[name]
+    with pytest.raises(
+        TypeError if got == "float32" else ValueError, match=f"{argument} has .*{re.escape(got)}.*; pass "
+    ):
+        call()
+
+
+def test_a_list_of_lambdas_is_an_array():
+    r = jnp.ones(2)
+    errors = functools.partial(compat.rlax.importance_corrected_td_errors, r, r, r, values=jnp.ones(3))
+    close(errors(lambda_=[0.5, 0.2]), errors(lambda_=jnp.array([0.5, 0.2])))
+
+
 # --- NaN behind the end of an episode, where (1 - done) * nan is NaN
+
+
+HYPERBOLIC = types.SimpleNamespace(apply=jnp.arcsinh, apply_inv=jnp.sinh)
 
 
 def behind_the_end():
@@ -589,7 +779,27 @@ def behind_the_end():
     row, a, q = (lambda x: x[None]), jnp.zeros(4, jnp.int32), jnp.full((4, 2), 0.5)
     rlax, stoix, triton = compat.rlax, compat.stoix, compat.rl_triton
     at = lambda x, junk: x.at[1].set(junk)
+    live = {"stop_target_gradients": False}
     return {
+        "rlax.retrace_probabilities": lambda x: rlax.retrace(
+            q, q, a, a, r, g, at(q, x), at(v, x), at(v, x), 0.0, **live
+        ),
+        "rlax.retrace_continuous": lambda x: rlax.retrace_continuous(
+            v, at(v, x)[:3], at(v, x), r, g, at(v, x)[:3], at(v, x)[:3], **live
+        ),
+        "rlax.off_policy": lambda x: rlax.general_off_policy_returns_from_action_values(
+            at(q, x), a, r, g, at(v, x), at(q, x)
+        ),
+        "rlax.transformed_retrace": lambda x: rlax.transformed_retrace(
+            q, at(q, x), a, a, r, g, at(q, x), at(v, x), at(v, x), **live
+        ),
+        "rlax.transformed_q_lambda": lambda x: rlax.transformed_q_lambda(q, a, r, g, at(q, x), 0.5, **live),
+        "rlax.transformed_lambda_returns": lambda x: rlax.transformed_lambda_returns(HYPERBOLIC, r, g, at(v, x), 0.5),
+        "rlax.transformed_n_step": lambda x: rlax.transformed_n_step_returns(HYPERBOLIC, r, g, at(v, x), 2),
+        "rlax.transformed_off_policy": lambda x: rlax.transformed_general_off_policy_returns_from_action_values(
+            HYPERBOLIC, at(q, x), a, r, g, v, at(q, x)
+        ),
+        "rlax.transformed_n_step_q": lambda x: rlax.transformed_n_step_q_learning(q, a, at(q, x), a, r, g, 2, **live),
         "rlax.lambda_returns": lambda x: rlax.lambda_returns(r, g, at(v, x), 0.5),
         "rlax.n_step": lambda x: rlax.n_step_bootstrapped_returns(r, g, at(v, x), 2, 0.5),
         "rlax.td_lambda": lambda x: rlax.td_lambda(v, r, g, at(v, x), 0.5, stop_target_gradients=False),
@@ -635,3 +845,12 @@ def test_what_is_behind_the_end_is_not_read(name, junk):
         np.testing.assert_array_equal(got, expected)
     gradient = jax.grad(lambda x: sum(jnp.sum(out) for out in call(x)))(float(junk))
     assert gradient == 0
+
+
+@pytest.mark.parametrize("name", ["retrace", "transformed_retrace"])
+def test_probabilities_behind_the_end_send_no_nan_to_lambda(name):
+    q, r, a = jnp.ones((3, 2)), jnp.ones(3), jnp.zeros(3, jnp.int32)
+    pi, mu, g = q.at[1].set(np.nan), r.at[1].set(np.nan), jnp.array([0.9, 0.0, 0.9])
+    function = functools.partial(getattr(compat.rlax, name), q, q, a, a, r, g, stop_target_gradients=False)
+    gradients = jax.grad(lambda *x: jnp.sum(function(*x)), (0, 1, 2))(pi, mu, 0.5)
+    assert all(np.isfinite(x).all() for x in gradients)

@@ -404,3 +404,44 @@ def test_learning_discount_and_lambda_through_an_inner_update(implementation):
         eta = eta - 0.2 * slope
     assert losses[-1] < losses[0]
     assert all(b <= a + 1e-9 for a, b in zip(losses, losses[1:], strict=False))
+
+
+@each_implementation
+def test_a_weight_of_what_does_not_follow_is_not_read(implementation):
+    """At the end of an episode or of the window a ratio without bounds may be infinite, a lambda or a discount NaN."""
+    how = {"implementation": implementation}
+    x, v, ended, nan = jnp.ones(3), jnp.arange(4.0), jnp.array([0, 1, 0]), jnp.nan
+
+    def vtrace(ratio, lambda_, discount, name):
+        by = {name: ratio, "lambda_": lambda_, "discount": discount, "clip_c": None, "terminated": ended}
+        return rltriton_jax.vtrace(x, v, **by, **how).targets.sum()
+
+    for name, one, much in (("rhos", 1.0, jnp.inf), ("log_rhos", 0.0, 1000.0)):
+        value = vtrace(jnp.full(3, one), 0.9, 0.5, name)
+        weight = jnp.array([one, much, much])
+        close(vtrace(weight, 0.9, 0.5, name), value)
+        got = jax.grad(vtrace, (0, 1, 2))(weight, 0.9, 0.5, name)
+        expected = jax.grad(vtrace, (0, 1, 2))(jnp.full(3, one), 0.9, 0.5, name)
+        close(got[1:], expected[1:])
+        assert np.isfinite(got[0]).all()
+    traces = lambda discount, lambda_: rltriton_jax.eligibility_traces(
+        x, discount=discount, lambda_=lambda_, mask=jnp.array([1, 1, 0]), mask_mode="reset", **how
+    ).sum()  # fmt: skip
+    for got in jax.grad(traces, (0, 1))(*2 * [jnp.array([0.5, nan, nan])]):
+        close(got, [0.5, 0.0, 0.0])
+    values = jnp.array([nan, nan, nan, 3.0, 4.0, 5.0])
+    windows = lambda discount: rltriton_jax.n_step_returns(jnp.ones(5), values, n=3, discount=discount, **how).sum()
+    close(jax.grad(windows)(0.5), 26.0)
+    returns = lambda discount: rltriton_jax.discounted_returns(
+        x, discount=discount, terminated=ended, next_values=x, **how
+    )
+    close(returns(jnp.array([0.5, nan, 0.5])), [1.5, 1.0, 1.0])
+    close(jax.grad(lambda d: returns(d).sum())(jnp.array([0.5, nan, 0.5])), [1.0, 0.0, 0.0])
+
+
+@each_implementation
+def test_a_sum_past_the_range_of_float16_that_nothing_reads(implementation):
+    f = lambda discount: rltriton_jax.discounted_returns(
+        jnp.full(4, 30000, jnp.float16), discount=discount, implementation=implementation
+    )[3]
+    close(jax.grad(lambda d: f(d).astype(jnp.float32))(jnp.ones(4)), np.zeros(4))

@@ -81,6 +81,9 @@ BAD = {
         (ValueError, "not below eps", lambda f: f(TURNS)),
         (ValueError, "NaN or inf", lambda f: f(-TURNS / 0)),
         (ValueError, "eps has shape (3,)", lambda f: f(-TURNS, eps=S)),
+        (ValueError, "eps is nan", lambda f: f(-TURNS, eps=NAN)),
+        (ValueError, "eps is inf", lambda f: f(-TURNS, eps=float("inf"))),
+        (ValueError, "eps is -0.5", lambda f: f(-TURNS, eps=-0.5)),
     ],
     "trace_credit": [
         (ValueError, "deltas has shape ()", lambda f: f(1.0, 1.0)),

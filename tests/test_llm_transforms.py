@@ -153,6 +153,62 @@ def test_dead_entries_are_not_read(name):
     assert np.all(np.asarray(gradient)[~live] == 0)
 
 
+ROW_GONE, HOLE = np.array([[1, 1], [1, 1], [0, 0]]), np.array([[1, 1], [1, 0], [0, 0]])
+PAIRED = jnp.array([0, 0, -1])
+LEFT_OUT = HOLE - 1
+# Each row: a function of floating inputs, and for each input which of its entries are read.
+UNREAD = {
+    "trace_credit": (
+        lambda d, a, g, k: llm.trace_credit(d, a, discount=g, terminal_scale=k, turn_mask=HOLE),
+        [HOLE, HOLE[:, 0], 1, 1],
+    ),
+    "trace_credit-window 0": (
+        lambda d, a, g, k: llm.trace_credit(d, a, discount=g, terminal_scale=k, turn_mask=HOLE, window=0),
+        [HOLE * 0, HOLE[:, 0], 1, 1],
+    ),
+    "trace_token_advantages": (
+        lambda c, a, w: llm.trace_token_advantages(c, a, np.tile([0, 1], (3, 1)), HOLE, credit_weight=w),
+        [HOLE, HOLE[:, 0], 1],
+    ),
+    "trace_token_advantages-unknown turn": (
+        jax.jit(lambda c, w: llm.trace_token_advantages(c, c[:, 0], jnp.where(HOLE != 0, 0, 7), HOLE, credit_weight=w)),
+        [HOLE[:, :1], 1],
+    ),
+    "multi_turn_advantages": (
+        lambda r, g, w: llm.multi_turn_advantages(r, PAIRED, discount=g, agent_ids=PAIRED, agent_weights=w),
+        [ROW_GONE, ROW_GONE, np.array([1, 0])],
+    ),
+    "multi_turn_advantages-nobody": (
+        lambda r, w: llm.multi_turn_advantages(r, PAIRED, turn_mask=HOLE * 0, agent_weights=w),
+        [ROW_GONE, np.array([0, 0, 0])],
+    ),
+    "rollout_tree_advantages": (
+        lambda r, g: llm.rollout_tree_advantages(r, LEFT_OUT, HOLE, PAIRED, discount=g, scale="group", eps=0.1),
+        [HOLE, HOLE],
+    ),
+    "reinforce_plus_plus": (lambda r, g: llm.reinforce_plus_plus(r, HOLE, discount=g).advantages, [HOLE, HOLE]),
+    "group_advantages": (
+        lambda s, w: llm.group_advantages(s, PAIRED, baseline="length_weighted", lengths=w),
+        [HOLE[:, 0], HOLE[:, 0]],
+    ),
+    "trace_turn_rewards": (lambda x, e: llm.trace_turn_rewards(-x, eps=e, turn_mask=HOLE[:, 1:]), [HOLE, 1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_nan_that_is_not_read_reaches_no_derivative(name):
+    function, read = UNREAD[name]
+    rng = np.random.default_rng(4)
+    clean = [jnp.asarray(rng.uniform(0.2, 0.9, np.shape(r)), jnp.float32) for r in read]
+    poisoned = [jnp.where(np.asarray(r) != 0, x, NAN) for r, x in zip(read, clean)]
+    np.testing.assert_array_equal(function(*poisoned), function(*clean))
+    loss = lambda *x: jnp.sum(jnp.sin(function(*x)))
+    spots = tuple(range(len(read)))
+    for r, got, expected in zip(read, jax.grad(loss, spots)(*poisoned), jax.grad(loss, spots)(*clean)):
+        close(got, expected, 1e-6)
+        assert np.all(np.asarray(got)[np.asarray(r) == 0] == 0)
+
+
 @each
 def test_equal_inputs_have_finite_derivatives(name):
     function, inputs, _ = inputs_of(name)
@@ -211,12 +267,19 @@ def test_ids_may_be_traced_and_batched():
 
 
 def test_values_that_cannot_be_checked_under_jit():
-    tokens = jax.jit(llm.turn_to_tokens)(jnp.ones((1, 2)), jnp.array([[0, 2, -1]]))
-    np.testing.assert_array_equal(tokens, [[1.0, NAN, 0.0]])
+    tokens = jax.jit(llm.turn_to_tokens)(jnp.ones((1, 2)), jnp.array([[0, 2, -1, -5]]))
+    np.testing.assert_array_equal(tokens, [[1.0, NAN, 0.0, NAN]])
+    advantages = jax.jit(llm.trace_token_advantages)(
+        jnp.ones((1, 2)), jnp.ones(1), jnp.array([[2, -5, -1, 7]]), jnp.array([[1, 1, 1, 0]])
+    )
+    np.testing.assert_array_equal(advantages, [[NAN, NAN, 1.0, 0.0]])
     agents = jax.jit(lambda ids: llm.multi_turn_advantages(jnp.ones((2, 1)), jnp.array([0, 1]), agent_ids=ids))
     np.testing.assert_array_equal(agents(jnp.array([0, 3])), [[1.0], [NAN]])
     deltas = jax.jit(llm.trace_turn_rewards)(jnp.array([[-1.0, 0.5, -1.0]]))
     assert np.isnan(deltas).all()
+    for score in (-jnp.inf, jnp.inf, jnp.nan):
+        deltas = jax.jit(llm.trace_turn_rewards)(jnp.array([[-1.0, score, -1.0, -1.0]]))
+        np.testing.assert_array_equal(deltas, [[NAN, NAN, 0.0]])
     tree = jax.jit(llm.rollout_tree_advantages)(
         jnp.array([[0.0, jnp.inf, 1.0], [0.0, 0.0, 1.0]]), jnp.array([[0, 1, 2]] * 2), jnp.zeros((2, 3), int),
         jnp.array([0, 0]),

@@ -164,6 +164,50 @@ def test_std_neither_vanishes_nor_overflows(factor):
     close(got, reference.group_advantages(scores, group_size=8, eps=0.0), 1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "factor, eps", [(f, e) for f in (1.0, 2e19, 1e20, 1e38, -1e38) for e in (0.0, 1e-8)] + [(1e-20, 0.0), (1e-37, 0.0)]
+)
+def test_whitening_neither_vanishes_nor_overflows(factor, eps, dtype):
+    x = jnp.asarray(np.array([[1, 2, 3]]) * factor, dtype)
+    tol = 1e-6 if dtype == "float32" else 2**-7
+    expected = np.array([[-1, 0, 1]]) * np.sign(factor)
+    close(llm.masked_whiten(x, jnp.ones((1, 3)), eps=eps), expected, tol)
+    close(llm.group_advantages(x[0], group_size=3, eps=eps), expected[0], tol)
+    turns = jnp.asarray(np.array([[1], [2], [3]]) * factor, dtype)
+    close(llm.reinforce_plus_plus(turns, jnp.ones((3, 1)), eps=eps).advantages[:, 0], expected[0], tol)
+
+
+def test_whitening_of_a_spread_below_sqrt_eps():
+    got = llm.masked_whiten(jnp.array([1.0, 2.0, 3.0]) * 1e-25, jnp.ones(3))
+    np.testing.assert_allclose(got, np.array([-1, 0, 1]) * 1e-21, rtol=1e-6, atol=1e-27)
+
+
+def test_a_spread_beyond_the_largest_number():
+    scores = jnp.array([3e38, -3e38, 0.0])
+    close(llm.masked_whiten(scores, jnp.ones(3)), [1, -1, 0], 1e-6)
+    for scale in ("group", "batch"):
+        close(llm.group_advantages(scores, group_size=3, scale=scale), [1, -1, 0], 1e-6)
+    close(llm.group_advantages(jnp.tile(scores, 99), group_size=297, ddof=0), np.tile([1, -1, 0], 99) * 1.5**0.5, 1e-5)
+    np.testing.assert_allclose(llm.group_advantages(scores, group_size=3, scale=None), scores, rtol=1e-6, atol=1e32)
+
+
+def test_length_weighted_baseline_counts_from_a_member_that_weighs():
+    scores, lengths = jnp.array([-1e6, 0.1, 0.1, 0.1]), jnp.array([0, 1, 1, 1])
+    options = {"baseline": "length_weighted", "scale": None, "lengths": lengths}
+    for how in ({"group_size": 4}, {"group_ids": jnp.zeros(4, int)}):
+        assert llm.group_advantages(scores, **how, **options)[1:].tolist() == [0, 0, 0]
+        close(llm.group_advantages(scores.at[1].set(0.4), **how, **options)[1:], [0.2, -0.1, -0.1], 1e-6)
+
+
+def test_equal_scores_give_zero_without_a_baseline_too():
+    options = {"group_ids": jnp.array([0, 0, 1, 1, 2]), "baseline": "none", "ddof": 0, "eps": 0.0}
+    scores = jnp.array([1.0, 1.0, 0.0, 2.0, 1.0])
+    close(llm.group_advantages(scores, scale="batch", **options), [0, 0, 0, 2 / 0.4**0.5, 0], 1e-6)
+    close(llm.group_advantages(scores, scale="group", **options), [0, 0, 0, 2, 0], 1e-6)
+    np.testing.assert_array_equal(llm.group_advantages(scores, scale=None, **options), scores)
+
+
 def test_scores_far_from_zero_keep_their_digits():
     scores = np.float32(10000) + np.array([0, 0.5, 1, 0.25], np.float32)
     close(llm.group_advantages(scores, group_size=4), reference.group_advantages(scores, group_size=4), 1e-6)
@@ -318,6 +362,28 @@ def test_rollout_tree_counts_a_repeated_pair_once():
     close(got, [[0.25 - value, 0.25 - value, 0.5 - value], [0.5 - value] * 3], 1e-6)
 
 
+@pytest.mark.parametrize("prior_count", [0, 2, 0.5])
+@pytest.mark.parametrize("outcome", [0.1, 1 / 3, -123456.7, 1e-20, 1e20])
+def test_rollout_tree_of_equal_returns_is_exactly_zero(prior_count, outcome):
+    options = {"scale": "group", "discount": 1.0, "prior_count": prior_count}
+    fork = jnp.array([[0]] + [[1]] * 6)
+    equal = llm.rollout_tree_advantages(jnp.full((7, 1), outcome), fork, fork * 0, fork[:, 0] * 0, **options)
+    assert np.all(np.asarray(equal) == 0)
+    for seed in range(5):
+        _, states, actions, groups = random_tree(np.random.default_rng(seed), 12, 9)
+        rewards = llm.place_outcome(jnp.full(12, outcome), states >= 0)
+        assert np.all(np.asarray(llm.rollout_tree_advantages(rewards, states, actions, groups, **options)) == 0)
+
+
+def test_rollout_tree_of_equal_success_rates_is_exactly_zero():
+    states, wins = jnp.repeat(jnp.arange(5), 7)[:, None], jnp.tile(jnp.arange(7) < 3, 5)[:, None]
+    for prior_count in (0, 2, 0.3):
+        got = llm.rollout_tree_advantages(
+            wins * 1.0, states, states * 0, states[:, 0] * 0, prior_count=prior_count, scale="group"
+        )
+        assert np.all(np.asarray(got) == 0)
+
+
 def test_rollout_tree_of_a_state_seen_once():
     got = llm.rollout_tree_advantages(
         jnp.array([[0.9], [0.1]]), jnp.array([[0], [1]]), jnp.zeros((2, 1), int), jnp.array([0, 0])
@@ -419,6 +485,17 @@ def test_dtypes(name):
     with jax.enable_x64(True):
         for leaf in jax.tree.leaves(every_call(jnp.float64)[name]()):
             assert leaf.dtype == jnp.float64
+
+
+@pytest.mark.parametrize(
+    "dtypes", [("int32", "bfloat16"), ("bfloat16", "int32"), ("bool", "float16"), ("float32", "bfloat16")]
+)
+def test_integers_do_not_widen_the_result(dtypes):
+    turns, outcome = jnp.ones((1, 2), dtypes[0]), jnp.ones(1, dtypes[1])
+    expected = jnp.result_type(*(d for d in dtypes if d not in ("int32", "bool")))
+    assert llm.trace_credit(turns, outcome).dtype == expected
+    ids = jnp.array([[0, 1]])
+    assert llm.trace_token_advantages(turns, outcome, ids, ids >= 0).dtype == expected
 
 
 @pytest.mark.parametrize("name", every_call(jnp.float32))

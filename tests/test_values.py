@@ -565,3 +565,33 @@ def test_every_function_is_in_the_table():
     assert {n for n in callables if n.islower()} == public
     for row in ONE_EACH:
         assert len(as_tuple(getattr(rltriton_jax, row.function)(**seeded(row)))) == len(row.outputs)
+
+
+@each_implementation
+def test_a_negative_clip_is_the_least(implementation):
+    """Of a ratio and of its logarithm alike."""
+    for clip in (-1.0, 0.0):
+        of = lambda clip=clip, **ratio: rltriton_jax.vtrace(
+            np.ones(3), np.zeros(4), **ratio, clip_c=clip, discount=0.5, implementation=implementation
+        ).targets  # fmt: skip
+        close(of(log_rhos=np.zeros(3)), np.asarray(of(rhos=np.ones(3))))
+    close(of(log_rhos=np.zeros(3)), [1.0, 1.0, 1.0])
+
+
+@each_implementation
+def test_integers_are_summed_in_float64_where_that_is_the_result(implementation, x64):
+    large = np.array([2**24 + 1, 2, 4])
+    for initial in (None, jnp.int64(0), jnp.float32(0)):
+        sums = rltriton_jax.episodic_prefix_sum(large, initial=initial, implementation=implementation)
+        if sums.dtype == np.float64:
+            np.testing.assert_array_equal(sums, np.cumsum(large))
+        else:
+            assert initial is not None and initial.dtype == sums.dtype
+    returns = rltriton_jax.discounted_returns(large, discount=jnp.float32(1), implementation=implementation)
+    np.testing.assert_array_equal(returns, np.cumsum(large[::-1])[::-1])
+
+
+def test_the_type_of_a_recurrence_does_not_depend_on_its_length():
+    for length in (0, 1, 2):
+        x = rltriton_jax.linear_recurrence(jnp.ones(length, jnp.float32), jnp.ones(length, jnp.bfloat16))
+        assert x.dtype == jnp.float32

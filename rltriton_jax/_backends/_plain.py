@@ -156,10 +156,14 @@ class _Series:
         return self._last_row(self._live_so_far) >= 0 if self.walk.skips else True
 
 
-def step_arrays(walk: Walk, operands, axis: int):
-    """The (a, b) of every step; behind the last, of the visit past the end of a shard."""
+def step_arrays(walk: Walk, operands, axis: int, unread: int = 0):
+    """The (a, b) of every step, the first `unread` of which are junk; behind the last, of the visit past a shard's end."""
     s = _Series(walk, operands, axis)
-    return _coefficients(walk, s, (s.now, s.near, s.far, s.beside()))
+    now, near = s.now, s.near
+    if unread:
+        first = jax.lax.broadcasted_iota(jnp.int32, s.shape, axis) < unread
+        now, near = (walk.guarded(rows, lambda: first) for rows in (now, near))
+    return _coefficients(walk, s, (now, near, s.far, s.beside()))
 
 
 def _coefficients(walk, s, rows):

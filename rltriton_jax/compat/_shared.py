@@ -33,9 +33,22 @@ def arrays(function: str, shape: tuple[str, ...], **named: ArrayLike) -> list[Ar
 
 
 def require_rows(function: str, name: str, x: Array, rows: int, axis: int, like: str) -> None:
-    """ValueError unless x has so many rows of time."""
+    """ValueError unless x has so many rows along the axis; one fewer than none is none."""
+    rows = max(rows, 0)
     if x.shape[axis] != rows:
         raise ValueError(f"{function}: {name} has shape {x.shape}; pass {rows} rows along axis {axis}, {like}")
+
+
+def spread(function: str, name: str, x: ArrayLike, shape: tuple[int, ...], *, exact: bool = False) -> Array:
+    """A scalar as it is; an array of `shape`, whose axes may be 1 unless `exact`, as one of that shape."""
+    out = jnp.asarray(x)
+    if out.ndim == 0:
+        return out
+    fits = len(out.shape) == len(shape) and all(n in (1, m) for n, m in zip(out.shape, shape))
+    if not fits or (exact and out.shape != shape):
+        ones = "" if exact else ", where axes may be 1"
+        raise ValueError(f"{function}: {name} has shape {out.shape}; pass a scalar or shape {shape}{ones}")
+    return jnp.broadcast_to(out, shape)
 
 
 def stopped(stop: Flag, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -52,32 +65,75 @@ def error_against(stop: Flag, error: Array, prediction: Array) -> Array:
     """target - prediction of target = prediction + error, which is a constant where `stop` is set."""
     if isinstance(stop, bool | np.bool_) and not stop:
         return error
-    constant = jax.lax.stop_gradient(error + prediction) - prediction
+    dtype = jnp.result_type(error, prediction)
+    constant = _against_constant(error.astype(dtype), prediction.astype(dtype))
     return constant if isinstance(stop, bool | np.bool_) else jnp.where(stop, constant, error)
 
 
-def taken(values: ArrayLike, actions: ArrayLike) -> Array:
-    """The value of each action: `[..., A]` and `[...]` give `[...]`."""
-    return jnp.take_along_axis(jnp.asarray(values), jnp.asarray(actions)[..., None], axis=-1)[..., 0]
+@jax.custom_jvp
+def _against_constant(error: Array, prediction: Array) -> Array:
+    return error  # stop_gradient(error + prediction) - prediction would read the prediction
+
+
+_against_constant.defjvp(lambda primals, tangents: (primals[0], -tangents[1]))
+
+
+def taken(function: str, name: str, values: ArrayLike, actions: ArrayLike) -> Array:
+    """The value of each action: `[..., A]` and `[...]` give `[...]`. Errors call the actions `name`."""
+    values, actions = jnp.asarray(values), jnp.asarray(actions)
+    if not jnp.issubdtype(actions.dtype, jnp.integer):
+        raise TypeError(f"{function}: {name} has dtype {actions.dtype}; pass integers, the actions taken")
+    if actions.shape != values.shape[:-1]:
+        raise ValueError(
+            f"{function}: {name} has shape {actions.shape}; pass shape {values.shape[:-1]}, an action for each row of "
+            f"values with shape {values.shape}"
+        )
+    return jnp.take_along_axis(values, actions[..., None], axis=-1)[..., 0]
+
+
+def zero_where(flag: Array, x: Array) -> Array:
+    """x, and 0 where the flag is set: x is not read there, and gets no gradient."""
+    return jnp.where(flag, (~flag).astype(x.dtype), x)  # by a constant 0, vmap would transpose
 
 
 def behind(discount_t: Array, x: Array) -> Array:
     """x of the next states, 0 where the discount ends the episode: it is not read, and sends back no gradient."""
     ended = discount_t == 0
-    if x.ndim > ended.ndim:
-        return jnp.where(ended[..., None], 0, x)
-    return jnp.where(ended, discount_t.astype(x.dtype), x)  # by a constant 0, vmap would transpose
+    return zero_where(ended[..., None] if x.ndim > ended.ndim else ended, x)
 
 
-def before(first: float, x: ArrayLike, axis: int = 0) -> Array:
-    """x moved one row later in time, behind a row of `first`. (A pad keeps a mapped axis where it is.)"""
-    x = jnp.asarray(x)
-    return jax.lax.pad(x, jnp.asarray(first, x.dtype), [(int(i == axis), 0, 0) for i in range(x.ndim)])
+def mixed(weight: ArrayLike, x: Array, y: Array) -> Array:
+    """(1 - weight) x + weight y, where a number that is not finite and weighs 0 counts as 0."""
+    part = lambda w, x: w * zero_where((w == 0) & ~jnp.isfinite(x), x)
+    weight = jnp.asarray(weight)
+    return part(1 - weight, x) + part(weight, y)
+
+
+def before(first: float, x: Array, rows: int, axis: int = 0) -> Array:
+    """`rows` rows: x moved one later in time, behind a row of `first`. (A pad keeps a mapped axis where it is.)"""
+    pads = [(1, rows - 1 - n, 0) if i == axis else (0, 0, 0) for i, n in enumerate(x.shape)]
+    return jax.lax.pad(x, jnp.asarray(first, x.dtype), pads)
+
+
+def last(x: Array, axis: int = 0) -> Array:
+    """The last row in time; 0 where there is none."""
+    if x.shape[axis] == 0:
+        return jnp.zeros((*x.shape[:axis], *x.shape[axis + 1 :]), x.dtype)
+    return jax.lax.index_in_dim(x, -1, axis, keepdims=False)
+
+
+def after(x: Array, end: Array, axis: int = 0) -> Array:
+    """x moved one row earlier in time, in front of a row of `end`."""
+    if x.shape[axis] == 0:
+        return x
+    end = jnp.expand_dims(jnp.broadcast_to(end, (*x.shape[:axis], *x.shape[axis + 1 :])), axis)
+    return jnp.concatenate([jax.lax.slice_in_dim(x, 1, None, axis=axis), end], axis)
 
 
 def own_q(q_t: Array, discount_t: Array, axis: int) -> Array:
     """The action values in their own rows, from those of the states that follow; row 0 plays no part in a target."""
-    return before(0.0, behind(jax.lax.slice_in_dim(discount_t, 0, q_t.shape[axis], axis=axis), q_t), axis)
+    live = behind(jax.lax.slice_in_dim(discount_t, 0, q_t.shape[axis], axis=axis), q_t)
+    return before(0.0, live, discount_t.shape[axis], axis)
 
 
 def off_policy_returns(
@@ -90,7 +146,7 @@ def off_policy_returns(
         r_t,
         own_q(q_t, discount_t, axis),
         next_expected_q=v_t,
-        traces=before(0.0, c_t, axis),
+        traces=before(0.0, c_t, discount_t.shape[axis], axis),
         discount=discount_t,
         time_axis=axis,
     )
@@ -112,17 +168,20 @@ def retrace_errors(
     q_tm1, v_t, r_t, discount_t = arrays(function, axes, q_tm1=q_tm1, v_t=v_t, r_t=r_t, discount_t=discount_t)
     q_t, log_rhos = arrays(function, axes, q_t=q_t, log_rhos=log_rhos)
     axis = len(axes) - 1
-    require_rows(function, "q_t", q_t, max(r_t.shape[axis] - 1, 0), axis, "one fewer than r_t")
-    mixing = jnp.asarray(lambda_)
+    rows = r_t.shape[axis]
+    for batch in range(axis):
+        require_rows(function, "q_t", q_t, r_t.shape[batch], batch, "as many as r_t")
+    require_rows(function, "q_t", q_t, rows - 1, axis, "one fewer than r_t")
+    mixing = spread(function, "lambda_", lambda_, q_t.shape)
     out = stopped(
         stop,
         rltriton_jax.retrace,
         r_t,
         own_q(q_t, discount_t, axis),
         next_expected_q=v_t,
-        log_rhos=before(0.0, log_rhos, axis),
+        log_rhos=before(0.0, log_rhos, rows, axis),
         discount=discount_t,
-        lambda_=before(0.0, jnp.broadcast_to(mixing, q_t.shape), axis) if mixing.ndim else mixing,
+        lambda_=before(0.0, mixing, rows, axis) if mixing.ndim else mixing,
         time_axis=axis,
     )
     return out.targets - q_tm1
@@ -150,7 +209,7 @@ def importance_corrected_td_errors(
         values[:-1],
         next_values=values[1:],
         discount=discount_t,
-        lambda_=lambda_ * following,
+        lambda_=spread(name, "lambda_", lambda_, r_t.shape) * following,
         truncated=truncated,
     )
     return error_against(stop, rho_tm1 * out.advantages, values[:-1])

@@ -9,6 +9,8 @@ from jax.typing import ArrayLike
 
 import rltriton_jax
 
+from ._shared import after, spread
+
 
 def compute_gae(
     truncation: ArrayLike,
@@ -34,7 +36,7 @@ def compute_gae(
       termination: `[T, *batch]` flags: step t ended the episode.
       rewards: r, `[T, *batch]`.
       values: V, `[T, *batch]`.
-      bootstrap_value: V[T], `[*batch]`.
+      bootstrap_value: V[T], a scalar or `[*batch]`.
       lambda_: l, a scalar.
       discount: g, a scalar.
 
@@ -55,14 +57,14 @@ def compute_gae(
     rewards, values, bootstrap_value = jax.lax.stop_gradient(
         tuple(map(jnp.asarray, (rewards, values, bootstrap_value)))
     )
-    last = jnp.broadcast_to(bootstrap_value, values.shape[1:])[None]
+    end = spread("compute_gae", "bootstrap_value", bootstrap_value, values.shape[1:], exact=True)
     kept = jnp.asarray(truncation) == 0
 
     def advantages(next_values: Array, mixing: ArrayLike) -> Array:
         out = rltriton_jax.gae(
             rewards,
             values,
-            next_values=jnp.concatenate([next_values[1:], last]),
+            next_values=after(next_values, end),
             discount=discount,
             lambda_=mixing,
             terminated=termination,

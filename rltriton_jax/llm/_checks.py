@@ -44,12 +44,12 @@ def read_floats(function: str, name: str, value: ArrayLike | Sequence[float]) ->
 
 
 def read_scalar(function: str, name: str, value: ArrayLike, dtype: Any, *, least: float | None = None) -> jax.Array:
-    """The scalar in `dtype`; `least` is checked where the value can be read."""
+    """The scalar in `dtype`; that it is finite and at least `least` is checked where the value can be read."""
     x = read_floats(function, name, value)
     if x.ndim:
         raise ValueError(f"{function}: {name} has shape {x.shape}; pass a scalar")
-    if least is not None and is_concrete(x) and not float(x) >= least:
-        raise ValueError(f"{function}: {name} is {float(x)}; pass a number of at least {least:g}")
+    if least is not None and is_concrete(x) and not least <= float(x) < np.inf:
+        raise ValueError(f"{function}: {name} is {float(x)}; pass a finite number of at least {least:g}")
     return x.astype(dtype)
 
 
@@ -143,7 +143,11 @@ def compute_dtype(dtype: Any) -> Any:
     return jnp.float64 if dtype == jnp.float64 else jnp.float32
 
 
-def common_dtype(*arrays: jax.Array) -> Any:
+def read_carriers(function: str, **values: ArrayLike) -> tuple[list[jax.Array], Any]:
+    """The arrays as floating ones, and the dtype of the result: the promotion of those that came as floating ones."""
+    came = [to_array(function, name, value) for name, value in values.items()]
+    read = [read_floats(function, name, x) for name, x in zip(values, came, strict=True)]
+    floating = [x.dtype for x in came if jnp.issubdtype(x.dtype, jnp.floating)] or [read[0].dtype]
     # The caller may have asked JAX for strict promotion, which has no answer for mixed floats.
     with jax.numpy_dtype_promotion("standard"):
-        return jnp.result_type(*(x.dtype for x in arrays))
+        return read, jnp.result_type(*floating)

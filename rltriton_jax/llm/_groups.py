@@ -61,7 +61,7 @@ def group_advantages(
         scale=None                  A = D
 
     A group whose scores are all equal gives exactly 0 (its deviations and its std are taken from its least member,
-    so rounding cannot reach them), unless neither baseline nor scale is asked for. Rows of `mask` 0 or id -1 give 0
+    so rounding cannot reach them), unless neither baseline nor scale is asked for: A = s. Rows of `mask` 0 or id -1 give 0
     and count nowhere, whatever they hold. `GROUP_PRESETS` holds the conventions of the papers and libraries: `grpo`,
     `trl` (eps 1e-4), `dr_grpo`, `rloo`, `opo` (needs `lengths`), `multi_turn` and `trace`.
 
@@ -73,8 +73,8 @@ def group_advantages(
         scale: what is divided by.
         ddof: 1 for the sample std, 0 for the population std.
         eps: added to the std.
-        singleton: what the only member of a group gets where baseline or scale need more: 0 ("zero") or its score as
-            it is ("raw").
+        singleton: what the only member of a group gets, unless neither baseline nor scale is asked for: 0 ("zero") or
+            its score as it is ("raw").
         lengths: `[rows]`, weights of "length_weighted": the response's number of trained tokens. A group of total
             length 0 gives 0.
         mask: `[rows]`, nonzero for rows that are real; None for all.
@@ -85,8 +85,8 @@ def group_advantages(
     Raises:
         TypeError: an argument of the wrong dtype.
         ValueError: a wrong shape or choice, both or neither of `group_ids` and `group_size`, and where the values can
-            be read (outside jit): an id below -1, or NaN or inf in a live row. Under jit a row of non-finite score
-            gives 0 and counts nowhere.
+            be read (outside jit): an id below -1, a negative or non-finite `eps`, or NaN or inf in a live row. Under
+            jit a row of non-finite score gives 0 and counts nowhere.
 
     Example:
         >>> import jax.numpy as jnp
@@ -239,7 +239,8 @@ def _advantages(
     scores = jnp.where(live, x.reshape(-1), 0).astype(margin.dtype)
     group = moments(scores, live, over)
     if baseline == "none":
-        out = scores
+        # Equal members, which no baseline cancels here, are told by max == min.
+        out = jnp.where(group.flat, 0, scores * group.per_unit)
     elif baseline == "mean":
         out = group.deviation
     elif baseline == "leave_one_out":
@@ -247,13 +248,19 @@ def _advantages(
     else:
         weights = jnp.where(live, weights.reshape(-1), 0).astype(scores.dtype)
         total = over.sum(weights)
-        weighted = over.sum(weights * group.above_low) / jnp.where(total > 0, total, 1)
-        out = jnp.where(total > 0, group.above_low - weighted, 0)
-    if scale is not None:
+        # Counted from a member that weighs: one far off that does not would cost the others their digits.
+        low = over.min(jnp.where(weights > 0, lax.stop_gradient(scores), jnp.inf))
+        above_low = scores * group.per_unit - jnp.where(total > 0, low, 0) * group.per_unit
+        weighted = over.sum(weights * above_low) / jnp.where(total > 0, total, 1)
+        out = jnp.where(total > 0, above_low - weighted, 0)
+    if scale is None:
+        out = scores if baseline == "none" else out * group.unit
+    else:
         compared = group if scale == "group" else moments(scores, live, over_all())
         # Equal members have no std to divide by: they are told by max == min, since rounding may leave a std above 0.
-        out = jnp.where(compared.flat, 0, out / jnp.where(compared.flat, 1, compared.std(ddof) + margin))
-    if baseline != "none" or scale == "group":
+        divisor = jnp.where(compared.flat, 1, compared.std(ddof) + margin * compared.per_unit)
+        out = jnp.where(compared.flat, 0, out / divisor) * (group.unit * compared.per_unit)
+    if baseline != "none" or scale is not None:
         alone = scores if singleton == "raw" else jnp.zeros_like(scores)
         out = jnp.where(group.members == 1, alone, out)
     return jnp.where(live, out, 0).astype(x.dtype).reshape(x.shape)

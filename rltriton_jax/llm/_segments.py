@@ -69,29 +69,33 @@ def prefix_ids(keys: Sequence[jax.Array], live: jax.Array) -> tuple[list[jax.Arr
 
 
 class Moments(NamedTuple):
-    """What a row knows of its group: number of live members, whether they are all equal, mean and spread (max - min).
+    """What a row knows of its group: number of live members, whether they are all equal, mean and squared deviations.
 
-    `above_low` is the row's x - min and `deviation` its x - mean, both 0 at dead rows.
+    `deviation` is the row's x - mean in units of `unit`, 0 at dead rows, and `m2` the sum of its squares.
+    `per_unit` is 1 / unit; both are powers of two, so that to change units costs no digits.
     """
 
     members: jax.Array
     flat: jax.Array
     mean: jax.Array
-    above_low: jax.Array
+    unit: jax.Array
+    per_unit: jax.Array
     deviation: jax.Array
-    spread: jax.Array
-    scaled_m2: jax.Array
+    m2: jax.Array
+
+    def variance(self, ddof: int) -> jax.Array:
+        """In units squared; 0 for a flat group."""
+        return jnp.where(self.flat, 0, self.m2 / jnp.maximum(self.members - ddof, 1))
 
     def std(self, ddof: int) -> jax.Array:
-        """Standard deviation; 0 for a flat group."""
-        degrees = jnp.maximum(self.members - ddof, 1)
-        return jnp.where(self.flat, 0, self.spread * jnp.sqrt(self.scaled_m2 / degrees))
+        """In units; 0 for a flat group."""
+        return jnp.where(self.flat, 0, jnp.sqrt(jnp.where(self.flat, 1, self.variance(ddof))))
 
 
-def moments(x: jax.Array, live: jax.Array, over: Reductions) -> Moments:
+def moments(x: jax.Array, live: jax.Array, over: Reductions, *, least: ArrayLike = 0.0) -> Moments:
     """Two passes over live rows, counted from the least member: equal members deviate by exactly 0.
 
-    Squares are taken of deviations over the spread (max - min), so that they neither overflow nor vanish.
+    The unit is about the group's spread (max - min), or `least` if that is more: no sum or square overflows or vanishes.
     """
     count = over.sum(live.astype(jnp.int32)).astype(x.dtype)
     fixed = lax.stop_gradient(x)
@@ -99,12 +103,17 @@ def moments(x: jax.Array, live: jax.Array, over: Reductions) -> Moments:
     low = over.min(jnp.where(live, fixed, jnp.inf))
     flat = ~(high > low)
     low = jnp.where(count > 0, low, 0)
-    above_low = jnp.where(live, x - low, 0)
+    limits = jnp.finfo(x.dtype)
+    # Half the spread of finite numbers is finite.
+    size = jnp.maximum(jnp.where(flat, 0.5, high / 2 - low / 2), jnp.maximum(least, limits.tiny))
+    exponent = jnp.clip(jnp.frexp(size)[1], limits.minexp, -limits.minexp)
+    one = jnp.ones_like(size)
+    unit, per_unit = jnp.ldexp(one, exponent), jnp.ldexp(one, -exponent)
+    low = low * per_unit
+    above_low = jnp.where(live, x * per_unit - low, 0)
     mean_above = over.sum(above_low) / jnp.maximum(count, 1)
     deviation = jnp.where(live, above_low - mean_above, 0)
-    spread = jnp.where(flat, 1, high - low)
-    scaled_m2 = jnp.where(flat, 1, over.sum(jnp.square(deviation / spread)))
-    return Moments(count, flat, low + mean_above, above_low, deviation, spread, scaled_m2)
+    return Moments(count, flat, (low + mean_above) * unit, unit, per_unit, deviation, over.sum(jnp.square(deviation)))
 
 
 def segment_ends(segment_ids: ArrayLike, mask: ArrayLike | None = None) -> jax.Array:

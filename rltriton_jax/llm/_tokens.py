@@ -42,7 +42,7 @@ def masked_whiten(
 
     Raises:
         TypeError: an argument of the wrong dtype.
-        ValueError: a `mask` of another shape, a `ddof` other than 0 or 1, a negative `eps`.
+        ValueError: a `mask` of another shape, a `ddof` other than 0 or 1, a negative or non-finite `eps`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -68,8 +68,10 @@ def _read_and_whiten(
 
 @partial(jax.jit, static_argnames=("ddof", "shift_mean"))
 def _whiten(x: jax.Array, live: jax.Array, margin: jax.Array, *, ddof: int, shift_mean: bool) -> jax.Array:
-    all_live = moments(jnp.where(live, x, 0).astype(margin.dtype), live, over_all())
-    variance = jnp.square(all_live.std(ddof)) + margin
+    # In units of at least sqrt(eps), eps is no large number of units squared.
+    least = jnp.sqrt(lax.stop_gradient(margin))
+    all_live = moments(jnp.where(live, x, 0).astype(margin.dtype), live, over_all(), least=least)
+    variance = all_live.variance(ddof) + margin * all_live.per_unit * all_live.per_unit
     out = all_live.deviation / jnp.sqrt(jnp.where(variance == 0, 1, variance))
     if not shift_mean:
         out = out + all_live.mean
@@ -198,4 +200,4 @@ def turn_to_tokens(turn_values: ArrayLike, turn_ids: ArrayLike) -> jax.Array:
     padded = jnp.concatenate([x, jnp.zeros((*x.shape[:-1], 1), x.dtype)], axis=-1)
     known = (ids >= 0) & (ids < x.shape[-1])
     taken = jnp.take_along_axis(padded, jnp.where(known, ids, x.shape[-1]), axis=-1)
-    return jnp.where(known | (ids < 0), taken, jnp.nan)
+    return jnp.where(known | (ids == -1), taken, jnp.nan)

@@ -30,8 +30,8 @@ def trace_turn_rewards(
 
     Raises:
         TypeError: an argument of the wrong dtype.
-        ValueError: no score at all, a `turn_mask` of the wrong shape, and where the values can be read a live score
-            that is not finite or not below `eps`. Under jit such a score gives NaN.
+        ValueError: no score at all, a `turn_mask` of the wrong shape, and where the values can be read a negative or
+            non-finite `eps`, or a live score that is not finite or not below `eps`. Under jit such a score gives NaN.
 
     Example:
         >>> import jax.numpy as jnp
@@ -53,13 +53,13 @@ def trace_turn_rewards(
     read = jnp.concatenate([live, none], axis=-1) | jnp.concatenate([none, live], axis=-1)
     checks.check_finite(name, "gold_log_probs", x, read)
     dtype = checks.compute_dtype(x.dtype)
-    margin = checks.read_scalar(name, "eps", eps, dtype)
+    margin = checks.read_scalar(name, "eps", eps, dtype, least=0)
     gap = jnp.where(read, margin - x.astype(dtype), 1)
     if gap.size and checks.is_concrete(gap) and bool((np.asarray(gap) <= 0).any()):
         raise ValueError(
             f"{name}: gold_log_probs holds a score that is not below eps = {margin}; pass log-probabilities"
         )
-    log_gap = jnp.log(jnp.where(gap > 0, gap, jnp.nan))
+    log_gap = jnp.log(jnp.where((gap > 0) & (gap < jnp.inf), gap, jnp.nan))
     return jnp.where(live, log_gap[..., :-1] - log_gap[..., 1:], 0).astype(x.dtype)
 
 
@@ -96,7 +96,7 @@ def trace_credit(
 
     Raises:
         TypeError: an argument of the wrong dtype, a `window` that is no int.
-        ValueError: a wrong shape, a negative `window` or `discount`.
+        ValueError: a wrong shape, a negative `window`, a negative or non-finite `discount`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -107,14 +107,12 @@ def trace_credit(
     The credit of TRACE.
     """
     name = "trace_credit"
-    x = checks.read_floats(name, "deltas", deltas)
-    outcome = checks.read_floats(name, "outcome_advantage", outcome_advantage)
+    (x, outcome), out_dtype = checks.read_carriers(name, deltas=deltas, outcome_advantage=outcome_advantage)
     if not x.ndim:
         raise ValueError(f"{name}: deltas has shape (); pass an array of shape [batch, turns]")
     checks.check_shape(name, "outcome_advantage", outcome, x.shape[:-1], "that of deltas without its turns")
     live = checks.read_flags(name, "turn_mask", turn_mask, x.shape, "the shape of deltas")
     steps = checks.read_static_int(name, "window", window, least=0)
-    out_dtype = checks.common_dtype(x, outcome)
     dtype = checks.compute_dtype(out_dtype)
     g = checks.read_scalar(name, "discount", discount, dtype, least=0)
     scale = checks.read_scalar(name, "terminal_scale", terminal_scale, dtype)
@@ -126,8 +124,10 @@ def trace_credit(
     reach = min(max(steps, 1), turns)
     powers = jnp.cumprod(jnp.broadcast_to(g, (reach,)))
     entry = jnp.clip(left, 1, reach) - 1
-    share = jnp.expand_dims(outcome.astype(dtype), -1) * (scale * powers[entry])
-    credit = jnp.where(live & (left <= reach), share, 0)
+    shares = live & (left <= reach)
+    # Selected before the product, so that a NaN that nobody reads stays out of the derivatives too.
+    read = jnp.where(shares, jnp.expand_dims(outcome.astype(dtype), -1), 0)
+    credit = read * jnp.where(shares, scale * powers[entry], 0)
     if steps:
         weights = jnp.cumsum(jnp.concatenate([jnp.ones((1,), dtype), powers[:-1]]))
         credit = credit + _window_sums(x.astype(dtype), live, reach, g, implementation) / weights[entry]
@@ -176,7 +176,8 @@ def trace_token_advantages(
 
     Raises:
         TypeError: an argument of the wrong dtype.
-        ValueError: a wrong shape, a turn id outside -1 to turns - 1.
+        ValueError: a wrong shape, and where the values can be read a turn id outside -1 to turns - 1. Under jit such an
+            id gives NaN at a live token.
 
     Example:
         >>> import jax.numpy as jnp
@@ -186,8 +187,7 @@ def trace_token_advantages(
         [[ 1.   1.   0.  -0.5  0.5]]
     """
     name = "trace_token_advantages"
-    c = checks.read_floats(name, "credit", credit)
-    outcome = checks.read_floats(name, "outcome_advantage", outcome_advantage)
+    (c, outcome), out_dtype = checks.read_carriers(name, credit=credit, outcome_advantage=outcome_advantage)
     if not c.ndim:
         raise ValueError(f"{name}: credit has shape (); pass an array of shape [batch, turns]")
     checks.check_shape(name, "outcome_advantage", outcome, c.shape[:-1], "that of credit without its turns")
@@ -196,8 +196,9 @@ def trace_token_advantages(
         raise ValueError(f"{name}: turn_ids has shape {ids.shape}, credit {c.shape}; pass turn_ids [batch, tokens]")
     live = checks.read_flags(name, "mask", mask, ids.shape, "the shape of turn_ids")
     checks.check_ids_below(name, "turn_ids", ids, c.shape[-1], "turns")
-    out_dtype = checks.common_dtype(c, outcome)
     dtype = checks.compute_dtype(out_dtype)
     weight = checks.read_scalar(name, "credit_weight", credit_weight, dtype)
-    total = jnp.expand_dims(outcome.astype(dtype), -1) + weight * turn_to_tokens(c.astype(dtype), ids)
+    # A dead token points at no turn: it reads no credit, so that none reaches the product with the weight.
+    per_token = turn_to_tokens(c.astype(dtype), jnp.where(live, ids, -1))
+    total = jnp.expand_dims(outcome.astype(dtype), -1) + weight * per_token
     return jnp.where(live, total, 0).astype(out_dtype)

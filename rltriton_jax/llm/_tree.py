@@ -54,8 +54,9 @@ def rollout_tree_advantages(
 
     Raises:
         TypeError: an argument of the wrong dtype.
-        ValueError: a wrong shape or choice, a negative `prior_count` or `eps`, and where the values can be read an id
-            below -1, or NaN or inf in a live reward. Under jit a turn of non-finite return counts nowhere and gives 0.
+        ValueError: a wrong shape or choice, and where the values can be read a negative or non-finite `prior_count` or
+            `eps`, an id below -1, or NaN or inf in a live reward. Under jit a turn of non-finite return counts nowhere
+            and gives 0.
 
     Example:
         >>> import jax.numpy as jnp
@@ -103,21 +104,29 @@ def _q_minus_v(
     rollout = lax.broadcasted_iota(jnp.int32, live.shape, 0)
     (group_of, state_of, pair_of, _), first = prefix_ids([groups, states, actions, rollout], live)
     state, pair = over_ids(state_of), over_ids(pair_of)
+    group = over_ids(group_of)
     visits = first.astype(returns.dtype)
-    first_returns = jnp.where(first, jnp.where(live, returns, 0).reshape(-1), 0)
-    q = pair.sum(first_returns) / jnp.maximum(pair.sum(visits), 1)
-    weight = state.sum(visits) + prior
-    prior_value = _mean_reward(rewards, live, over_ids(group_of))
-    v = (state.sum(first_returns) + prior * prior_value) / jnp.where(weight > 0, weight, 1)
-    return jnp.where(live, (q - v).reshape(live.shape), 0), group_of
+    returns = jnp.where(live, returns, 0).reshape(-1)
+    # Counted from the group's least return, equal returns are exactly 0; A does not depend on where one counts from.
+    low = group.min(jnp.where(first, lax.stop_gradient(returns), jnp.inf))
+    above_low = jnp.where(first, returns - low, 0)
+    q = pair.sum(above_low) / jnp.maximum(pair.sum(visits), 1)
+    count = state.sum(visits)
+    v = state.sum(above_low) / jnp.maximum(count, 1)
+    weight = count + prior
+    # Q - V' as a mean of Q - V and Q - V0, in which equal values cancel exactly.
+    out = (count * (q - v) + prior * (q - _mean_reward(rewards, live, group, low))) / jnp.where(weight > 0, weight, 1)
+    return jnp.where(live, out.reshape(live.shape), 0), group_of
 
 
-def _mean_reward(rewards: jax.Array, live: jax.Array, group: Reductions) -> jax.Array:
-    """Mean over a group's rollouts of their summed rewards, given to each row of the group."""
+def _mean_reward(rewards: jax.Array, live: jax.Array, group: Reductions, low: jax.Array) -> jax.Array:
+    """Mean over a group's rollouts of their summed rewards above `low`, given to each row of the group."""
     counted = live & per_turn(jnp.isfinite(jnp.sum(rewards, axis=1)), rewards.shape)
     head = counted & (jnp.cumsum(counted.astype(jnp.int32), axis=1, dtype=jnp.int32) == 1)
-    total = group.sum(jnp.where(counted, rewards, 0).reshape(-1))
-    return total / jnp.maximum(group.sum(head.astype(rewards.dtype).reshape(-1)), 1)
+    summed = per_turn(jnp.sum(jnp.where(counted, rewards, 0), axis=1), rewards.shape).reshape(-1)
+    head = head.reshape(-1)
+    total = group.sum(jnp.where(head, summed - low, 0))
+    return total / jnp.maximum(group.sum(head.astype(rewards.dtype)), 1)
 
 
 def state_action_ids(signatures: Iterable[Sequence[Hashable]], *, turns: int | None = None) -> np.ndarray:

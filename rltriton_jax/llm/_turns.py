@@ -74,12 +74,12 @@ def multi_turn_advantages(
     checks.check_rank(name, "agent_weights", weights, ["agents"])
     agents = _read_agents(name, agent_ids, x.shape, weights.shape[0])
     live = live & (agents >= 0)
-    returns = discounted_returns(wide, discount=discount, time_axis=-1, implementation=implementation)
+    returns = discounted_returns(wide, discount=discount, mask=real, time_axis=-1, implementation=implementation)
     turn = lax.broadcasted_iota(jnp.int32, x.shape, 1)
     (*_, ids), _ = prefix_ids([agents, tasks, turn], live)
     out = against_group(name, "discounted returns", returns, live, ids, **GROUP_PRESETS["multi_turn"])
     weight = weights.at[jnp.maximum(agents, 0)].get(mode="fill", fill_value=jnp.nan)
-    return jnp.where(live, out * weight, 0).astype(x.dtype)
+    return (out * jnp.where(live, weight, 0)).astype(x.dtype)
 
 
 def _read_agents(name: str, agent_ids: ArrayLike | None, shape: tuple[int, ...], known: int) -> jax.Array:

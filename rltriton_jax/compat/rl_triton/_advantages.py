@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 import rltriton_jax
 
-from .._shared import arrays, taken
+from .._shared import after, arrays, last, spread, taken
 
 AXES = ("num_envs", "seq_len")
 
@@ -25,16 +25,16 @@ def _continuation(
     """What stands behind each step: values[t+1], and the bootstrap at truncated steps and at the last one."""
     if bootstrap_values is not None and last_value is not None:
         raise ValueError(f"{function}: got both bootstrap_values and last_value; pass one of them")
-    boundary: ArrayLike = 0.0 if last_value is None else last_value
+    boundary = spread(function, "last_value", 0.0 if last_value is None else last_value, values.shape[:1], exact=True)
     if bootstrap_values is not None:
         bootstrap_values = arrays(function, AXES, values=values, bootstrap_values=bootstrap_values)[1]
-        boundary = bootstrap_values[:, -1]
+        boundary = last(bootstrap_values, axis=1)
     if truncateds is None:
         return dict(bootstrap_value=boundary)
     truncateds = arrays(function, AXES, values=values, truncateds=truncateds)[1]
     inside = 0.0 if bootstrap_values is None else bootstrap_values
-    following = jnp.append(values[:, 1:], jnp.broadcast_to(boundary, values[:, :1].T.shape).T, axis=1)
-    return dict(next_values=jnp.where(truncateds != 0, inside, following), truncated=truncateds)
+    next_values = jnp.where(truncateds != 0, inside, after(values, boundary, axis=1))
+    return dict(next_values=next_values, truncated=truncateds)
 
 
 def compute_gae(
@@ -59,7 +59,7 @@ def compute_gae(
       terminateds, truncateds: flags, `[num_envs, seq_len]`.
       gamma, lambda_: g and l, scalars.
       bootstrap_values: `[num_envs, seq_len]`, read at truncated steps and in the last column only; None is 0.
-      last_value: `[num_envs]`, that column alone, without `truncateds`.
+      last_value: a scalar or `[num_envs]`, that column alone, without `truncateds`.
 
     Returns:
       A, `[num_envs, seq_len]`.
@@ -176,6 +176,7 @@ def compute_retrace(
 
     Raises:
       ValueError: a shape that does not fit.
+      TypeError: actions that are no integers.
 
     Example:
       >>> import jax.numpy as jnp
@@ -209,7 +210,7 @@ def compute_retrace(
         rewards,
         q,
         next_expected_q=jnp.sum(weights * live_q, axis=-1),
-        rhos=taken(target, actions) / behavior,
+        rhos=taken(name, "actions", target, actions) / behavior,
         discount=gamma,
         lambda_=lambda_,
         clip_c=c_bar,

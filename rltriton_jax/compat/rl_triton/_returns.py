@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 import rltriton_jax
 
-from .._shared import arrays
+from .._shared import arrays, last, mixed, zero_where
 from ._advantages import AXES
 
 
@@ -49,15 +49,21 @@ def compute_lambda_returns(
       [[2.75 4.  ]]
     """
     name = "compute_lambda_returns"
-    rewards, following = arrays(name, AXES, rewards=rewards, next_values=next_values)
+    rewards, following, terminateds = arrays(
+        name, AXES, rewards=rewards, next_values=next_values, terminateds=terminateds
+    )
     ends = jnp.zeros_like(following)
     if bootstrap_values is not None:
         ends = arrays(name, AXES, rewards=rewards, bootstrap_values=bootstrap_values)[1]
-    last = (1 - lambda_) * following[:, -1:] + lambda_ * ends[:, -1:]
-    following = jnp.append(following[:, :-1], last, axis=1)
+    ended = terminateds != 0
     if truncateds is not None:
         truncateds = arrays(name, AXES, rewards=rewards, truncateds=truncateds)[1]
+        ended |= truncateds != 0
         following = jnp.where(truncateds != 0, ends, following)
+    boundary = following[:, -1:]
+    # behind the end of an episode nothing is mixed, so that lambda has no gradient there
+    mix = mixed(lambda_, *(zero_where(ended[:, -1:], x) for x in (boundary, ends[:, -1:])))
+    following = jnp.append(following[:, :-1], jnp.where(ended[:, -1:], boundary, mix), axis=1)
     return rltriton_jax.lambda_returns(
         rewards,
         next_values=following,
@@ -100,7 +106,7 @@ def compute_discounted_returns(
     return rltriton_jax.discounted_returns(
         rewards,
         discount=gamma,
-        bootstrap_value=ends[:, -1],
+        bootstrap_value=last(ends, axis=1),
         terminated=terminateds,
         truncated=truncateds,
         next_values=None if truncateds is None else ends,

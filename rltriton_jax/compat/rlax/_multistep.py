@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 import rltriton_jax
 
 from .. import _shared
-from .._shared import Flag, arrays, behind, require_rows, stopped, taken
+from .._shared import Flag, arrays, behind, last, require_rows, stopped, taken
 
 TIME = ("T",)
 
@@ -116,7 +116,7 @@ def discounted_returns(
     r_t, discount_t = arrays("discounted_returns", TIME, r_t=r_t, discount_t=discount_t)
     bootstrap = jnp.asarray(v_t)
     if bootstrap.ndim:
-        bootstrap = arrays("discounted_returns", TIME, r_t=r_t, v_t=v_t)[1][-1]
+        bootstrap = last(arrays("discounted_returns", TIME, r_t=r_t, v_t=v_t)[1])
     function = rltriton_jax.discounted_returns
     return stopped(stop_target_gradients, function, r_t, discount=discount_t, bootstrap_value=bootstrap)
 
@@ -223,6 +223,7 @@ def general_off_policy_returns_from_action_values(
 
     Raises:
       ValueError: arrays that are no trajectories of one length.
+      TypeError: actions that are no integers.
 
     Example:
       >>> import jax.numpy as jnp
@@ -237,7 +238,7 @@ def general_off_policy_returns_from_action_values(
     require_rows(name, "q_t", q_t, len(r_t), 0, "as many as r_t")
     expected = jnp.sum(pi_t * behind(discount_t, q_t), axis=-1)
     return general_off_policy_returns_from_q_and_v(
-        taken(q_t, a_t)[:-1], expected, r_t, discount_t, c_t[:-1], stop_target_gradients
+        taken(name, "a_t", q_t, a_t)[:-1], expected, r_t, discount_t, c_t[:-1], stop_target_gradients
     )
 
 

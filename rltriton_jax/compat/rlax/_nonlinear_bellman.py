@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from .._shared import Flag, arrays, require_rows, taken
+from .._shared import Flag, arrays, behind, require_rows, taken
 from ._multistep import (
     TIME,
     general_off_policy_returns_from_action_values,
@@ -64,7 +64,9 @@ def transformed_lambda_returns(
       >>> print(rlax.transformed_lambda_returns(doubled, r, g, v, 0.5))
       [5.5 8. ]
     """
-    return tx_pair.apply(lambda_returns(r_t, discount_t, tx_pair.apply_inv(v_t), lambda_, stop_target_gradients))
+    discount_t, v_t = arrays("transformed_lambda_returns", TIME, discount_t=discount_t, v_t=v_t)
+    v_t = tx_pair.apply_inv(behind(discount_t, v_t))
+    return tx_pair.apply(lambda_returns(r_t, discount_t, v_t, lambda_, stop_target_gradients))
 
 
 def transformed_n_step_returns(
@@ -94,7 +96,8 @@ def transformed_n_step_returns(
       >>> print(rlax.transformed_n_step_returns(doubled, jnp.ones(4), jnp.full(4, 0.5), jnp.full(4, 16.0), n=2))
       [ 7.  7.  7. 10.]
     """
-    v_t = tx_pair.apply_inv(v_t)
+    discount_t, v_t = arrays("transformed_n_step_returns", TIME, discount_t=discount_t, v_t=v_t)
+    v_t = tx_pair.apply_inv(behind(discount_t, v_t))
     return tx_pair.apply(n_step_bootstrapped_returns(r_t, discount_t, v_t, n, lambda_t, stop_target_gradients))
 
 
@@ -128,7 +131,10 @@ def transformed_general_off_policy_returns_from_action_values(
       ...     doubled, q, a, ones, ones / 2, ones, jnp.full((2, 2), 0.5)))
       [3.5 5. ]
     """
-    q_t = tx_pair.apply_inv(q_t)
+    name = "transformed_general_off_policy_returns_from_action_values"
+    (discount_t,), (q_t,) = arrays(name, TIME, discount_t=discount_t), arrays(name, ("T", "A"), q_t=q_t)
+    require_rows(name, "q_t", q_t, len(discount_t), 0, "as many as discount_t")
+    q_t = tx_pair.apply_inv(behind(discount_t, q_t))
     return tx_pair.apply(
         general_off_policy_returns_from_action_values(q_t, a_t, r_t, discount_t, c_t, pi_t, stop_target_gradients)
     )
@@ -164,12 +170,12 @@ def transformed_q_lambda(
       [4.5 7. ]
     """
     q_tm1, q_t = arrays("transformed_q_lambda", ("T", "A"), q_tm1=q_tm1, q_t=q_t)
-    r_t, a_tm1 = arrays("transformed_q_lambda", TIME, r_t=r_t, a_tm1=a_tm1)
+    r_t, a_tm1, discount_t = arrays("transformed_q_lambda", TIME, r_t=r_t, a_tm1=a_tm1, discount_t=discount_t)
     require_rows("transformed_q_lambda", "q_tm1", q_tm1, len(r_t), 0, "as many as r_t")
-    v_t = jnp.max(q_t, axis=-1)  # as in rlax: the largest transformed value, since h is increasing
-    return transformed_lambda_returns(tx_pair, r_t, discount_t, v_t, lambda_, stop_target_gradients) - taken(
-        q_tm1, a_tm1
-    )
+    # as in rlax: the largest transformed value, since h is increasing
+    v_t = jnp.max(behind(discount_t, q_t), axis=-1)
+    returns = transformed_lambda_returns(tx_pair, r_t, discount_t, v_t, lambda_, stop_target_gradients)
+    return returns - taken("transformed_q_lambda", "a_tm1", q_tm1, a_tm1)
 
 
 def transformed_retrace(
@@ -205,14 +211,15 @@ def transformed_retrace(
       >>> print(rlax.transformed_retrace(q, q, a, a, ones, ones / 2, pi, ones / 2, lambda_=1.0, tx_pair=doubled))
       [-4.5  1. ]
     """
-    q_tm1, q_t = arrays("transformed_retrace", ("T", "A"), q_tm1=q_tm1, q_t=q_t)
-    r_t, a_tm1, mu_t = arrays("transformed_retrace", TIME, r_t=r_t, a_tm1=a_tm1, mu_t=mu_t)
-    require_rows("transformed_retrace", "q_tm1", q_tm1, len(r_t), 0, "as many as r_t")
-    traces = retrace_traces(pi_t, mu_t, a_t, lambda_, eps)
+    name = "transformed_retrace"
+    q_tm1, q_t = arrays(name, ("T", "A"), q_tm1=q_tm1, q_t=q_t)
+    r_t, discount_t, a_tm1, mu_t = arrays(name, TIME, r_t=r_t, discount_t=discount_t, a_tm1=a_tm1, mu_t=mu_t)
+    require_rows(name, "q_tm1", q_tm1, len(r_t), 0, "as many as r_t")
+    traces = retrace_traces(name, discount_t, pi_t, mu_t, a_t, lambda_, eps)
     returns = transformed_general_off_policy_returns_from_action_values(
         tx_pair, q_t, a_t, r_t, discount_t, traces, pi_t, stop_target_gradients
     )
-    return returns - taken(q_tm1, a_tm1)
+    return returns - taken(name, "a_tm1", q_tm1, a_tm1)
 
 
 def transformed_n_step_q_learning(
@@ -252,7 +259,6 @@ def transformed_n_step_q_learning(
     q_tm1, target_q_t = arrays(name, ("T", "A"), q_tm1=q_tm1, target_q_t=target_q_t)
     r_t, a_tm1, a_t = arrays(name, TIME, r_t=r_t, a_tm1=a_tm1, a_t=a_t)
     require_rows(name, "q_tm1", q_tm1, len(r_t), 0, "as many as r_t")
-    returns = transformed_n_step_returns(
-        tx_pair, r_t, discount_t, taken(target_q_t, a_t), n, stop_target_gradients=stop_target_gradients
-    )
-    return returns - taken(q_tm1, a_tm1)
+    v_t = taken(name, "a_t", target_q_t, a_t)
+    returns = transformed_n_step_returns(tx_pair, r_t, discount_t, v_t, n, stop_target_gradients=stop_target_gradients)
+    return returns - taken(name, "a_tm1", q_tm1, a_tm1)

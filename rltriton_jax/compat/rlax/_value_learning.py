@@ -7,7 +7,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from .. import _shared
-from .._shared import Flag, arrays, behind, require_rows, taken
+from .._shared import Flag, arrays, behind, require_rows, spread, taken
 from ._multistep import TIME, general_off_policy_returns_from_action_values, lambda_returns
 
 
@@ -66,6 +66,7 @@ def sarsa_lambda(
 
     Raises:
       ValueError: arrays that are no trajectories of one length.
+      TypeError: actions that are no integers.
 
     Example:
       >>> import jax.numpy as jnp
@@ -77,8 +78,9 @@ def sarsa_lambda(
     q_tm1, q_t = arrays("sarsa_lambda", ("T", "A"), q_tm1=q_tm1, q_t=q_t)
     r_t, a_tm1, a_t = arrays("sarsa_lambda", TIME, r_t=r_t, a_tm1=a_tm1, a_t=a_t)
     require_rows("sarsa_lambda", "q_tm1", q_tm1, len(r_t), 0, "as many as r_t")
-    returns = lambda_returns(r_t, discount_t, taken(q_t, a_t), lambda_, stop_target_gradients)
-    return returns - taken(q_tm1, a_tm1)
+    v_t = taken("sarsa_lambda", "a_t", q_t, a_t)
+    returns = lambda_returns(r_t, discount_t, v_t, lambda_, stop_target_gradients)
+    return returns - taken("sarsa_lambda", "a_tm1", q_tm1, a_tm1)
 
 
 def q_lambda(
@@ -104,6 +106,7 @@ def q_lambda(
 
     Raises:
       ValueError: arrays that are no trajectories of one length.
+      TypeError: actions that are no integers.
 
     Example:
       >>> import jax.numpy as jnp
@@ -116,12 +119,26 @@ def q_lambda(
     r_t, a_tm1, discount_t = arrays("q_lambda", TIME, r_t=r_t, a_tm1=a_tm1, discount_t=discount_t)
     require_rows("q_lambda", "q_tm1", q_tm1, len(r_t), 0, "as many as r_t")
     v_t = jnp.max(behind(discount_t, q_t), axis=-1)
-    return lambda_returns(r_t, discount_t, v_t, lambda_, stop_target_gradients) - taken(q_tm1, a_tm1)
+    returns = lambda_returns(r_t, discount_t, v_t, lambda_, stop_target_gradients)
+    return returns - taken("q_lambda", "a_tm1", q_tm1, a_tm1)
 
 
-def retrace_traces(pi_t: ArrayLike, mu_t: ArrayLike, a_t: ArrayLike, lambda_: ArrayLike, eps: ArrayLike) -> Array:
-    """l min(1, pi / (mu + eps)) of the actions taken."""
-    return jnp.minimum(1.0, taken(pi_t, a_t) / (jnp.asarray(mu_t) + eps)) * lambda_
+def retrace_traces(
+    function: str,
+    discount_t: Array,
+    pi_t: ArrayLike,
+    mu_t: ArrayLike,
+    a_t: ArrayLike,
+    lambda_: ArrayLike,
+    eps: ArrayLike,
+) -> Array:
+    """l min(1, pi / (mu + eps)) of the actions taken; behind the end of an episode nothing is read."""
+    discount_t, mu_t, a_t = arrays(function, TIME, discount_t=discount_t, mu_t=mu_t, a_t=a_t)
+    (pi_t,) = arrays(function, ("T", "A"), pi_t=pi_t)
+    mixing = spread(function, "lambda_", lambda_, mu_t.shape)
+    mixing = behind(discount_t, mixing) if mixing.ndim else mixing
+    below = behind(discount_t, mu_t + eps) + (discount_t == 0)  # 1 there, whatever eps is
+    return jnp.minimum(1.0, behind(discount_t, taken(function, "a_t", pi_t, a_t)) / below) * mixing
 
 
 def retrace(
@@ -156,6 +173,7 @@ def retrace(
 
     Raises:
       ValueError: arrays that are no trajectories of one length.
+      TypeError: actions that are no integers.
 
     Example:
       >>> import jax.numpy as jnp
@@ -165,13 +183,13 @@ def retrace(
       [-2.25  0.5 ]
     """
     q_tm1, q_t = arrays("retrace", ("T", "A"), q_tm1=q_tm1, q_t=q_t)
-    r_t, a_tm1, mu_t = arrays("retrace", TIME, r_t=r_t, a_tm1=a_tm1, mu_t=mu_t)
+    r_t, discount_t, a_tm1, mu_t = arrays("retrace", TIME, r_t=r_t, discount_t=discount_t, a_tm1=a_tm1, mu_t=mu_t)
     require_rows("retrace", "q_tm1", q_tm1, len(r_t), 0, "as many as r_t")
-    traces = retrace_traces(pi_t, mu_t, a_t, lambda_, eps)
+    traces = retrace_traces("retrace", discount_t, pi_t, mu_t, a_t, lambda_, eps)
     returns = general_off_policy_returns_from_action_values(
         q_t, a_t, r_t, discount_t, traces, pi_t, stop_target_gradients
     )
-    return returns - taken(q_tm1, a_tm1)
+    return returns - taken("retrace", "a_tm1", q_tm1, a_tm1)
 
 
 def retrace_continuous(

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 import rltriton_jax
 
-from .._shared import Flag, arrays, before, behind, error_against, stopped
+from .._shared import Flag, arrays, before, behind, error_against, last, mixed, spread, stopped
 
 
 class VTraceOutput(NamedTuple):
@@ -33,7 +33,7 @@ class _Steps(NamedTuple):
 def _read(function: str, *given: ArrayLike) -> _Steps:
     *series, lambda_ = given
     read = arrays(function, ("T",), **dict(zip(_Steps._fields, series)))
-    return _Steps._make([*read, jnp.asarray(lambda_)])
+    return _Steps._make([*read, spread(function, "lambda_", lambda_, read[0].shape)])
 
 
 def _learnable(function: str, steps: _Steps, sample_mask: ArrayLike | None) -> _Steps:
@@ -64,7 +64,7 @@ def vtrace(
       v_tm1, v_t: `[T]`, the values of states t and t + 1.
       r_t, discount_t: r and g, `[T]`.
       rho_tm1: rho, `[T]`, the ratio of the action taken in state t.
-      lambda_: l, a scalar or `[T]`.
+      lambda_: l, a scalar, `[1]` or `[T]`.
       clip_rho_threshold: bound of the ratio that weighs the TD error.
       stop_target_gradients: the gradient is that of -v_tm1 alone.
       sample_mask: `[T]` flags; a step without one has the error of the next step that has one, and nothing of it is
@@ -117,7 +117,7 @@ def leaky_vtrace(
     which is `rltriton_jax.gae` of TD errors weighed by one such ratio and traces weighed by the other.
 
     Args:
-      alpha_: alpha, a scalar; 1 gives `vtrace`.
+      alpha_: alpha, a scalar or `[T]`; 1 gives `vtrace`.
       v_tm1, v_t, r_t, discount_t, rho_tm1, lambda_, clip_rho_threshold, stop_target_gradients, sample_mask: as for
         `vtrace`.
 
@@ -135,7 +135,9 @@ def leaky_vtrace(
     """
     steps = _read("leaky_vtrace", v_tm1, v_t, r_t, discount_t, rho_tm1, lambda_)
     kept = _learnable("leaky_vtrace", steps, sample_mask)
-    weight = _leaky(kept.rho_tm1, clip_rho_threshold, alpha_)
+    alpha = spread("leaky_vtrace", "alpha_", alpha_, kept.rho_tm1.shape)
+    bound = spread("leaky_vtrace", "clip_rho_threshold", clip_rho_threshold, kept.rho_tm1.shape)
+    weight = _leaky(kept.rho_tm1, bound, alpha)
     out = stopped(
         stop_target_gradients,
         rltriton_jax.gae,
@@ -143,21 +145,31 @@ def leaky_vtrace(
         weight * kept.v_tm1,
         next_values=weight * behind(kept.discount_t, kept.v_t),
         discount=kept.discount_t,
-        lambda_=_leaky(kept.rho_tm1, 1.0, alpha_) * kept.lambda_,
+        lambda_=_leaky(kept.rho_tm1, 1.0, alpha) * kept.lambda_,
     )
     return error_against(stop_target_gradients, out.advantages, steps.v_tm1)
 
 
 def _leaky(rho: Array, bound: ArrayLike, alpha: ArrayLike) -> Array:
-    alpha = jnp.asarray(alpha)
-    return (1 - alpha) * rho + alpha * jnp.minimum(bound, rho)
+    return mixed(alpha, rho, jnp.minimum(bound, rho))
+
+
+def _estimable(function: str, steps: _Steps, sample_mask: ArrayLike | None) -> _Steps:
+    """The steps as rlax's estimates read them, which is all; but what is not finite at one that is not learnable."""
+    if sample_mask is None:
+        return steps
+    kept = _learnable(function, steps, sample_mask)
+    finite = _Steps(*(jnp.where(jnp.isfinite(x), x, y) for x, y in zip(steps, kept)))
+    junk = ~jnp.isfinite(steps.v_tm1) & jnp.isfinite(kept.v_tm1)
+    value = before(0.0, finite.v_t, len(junk))  # the step in front knows the value of the state too
+    return finite._replace(v_tm1=jnp.where(junk, value, steps.v_tm1))
 
 
 def _with_advantages(steps: _Steps, errors: Array, pg_rho: Array) -> VTraceOutput:
     """The errors, and one-step estimates that bootstrap from v + l error of the state that follows."""
-    mixing = before(0.0, steps.lambda_[:-1]) if steps.lambda_.ndim else steps.lambda_
+    mixing = before(0.0, steps.lambda_, len(errors)) if steps.lambda_.ndim else steps.lambda_
     q_estimate = rltriton_jax.n_step_returns(
-        steps.r_t, steps.v_tm1 + mixing * errors, bootstrap_value=steps.v_t[-1], n=1, discount=steps.discount_t
+        steps.r_t, steps.v_tm1 + mixing * errors, bootstrap_value=last(steps.v_t), n=1, discount=steps.discount_t
     )
     return VTraceOutput(errors, pg_rho * (q_estimate - steps.v_tm1), q_estimate)
 
@@ -178,6 +190,9 @@ def vtrace_td_error_and_advantage(
 
         q[t] = r[t] + g[t] (v_tm1[t+1] + l[t] D[t+1])        q[T-1] = r[T-1] + g[T-1] v_t[T-1]
         advantage[t] = min(clip_pg, rho[t]) (q[t] - v_tm1[t])
+
+    As in rlax, q and the advantages read the steps without a flag in `sample_mask` too, but what is not finite there:
+    v_tm1[t+1] is v_t[t] then, and the rest 0 or, of factors, 1.
 
     Args:
       v_tm1, v_t, r_t, discount_t, rho_tm1, lambda_, clip_rho_threshold, sample_mask: as for `vtrace`.
@@ -200,8 +215,10 @@ def vtrace_td_error_and_advantage(
     """
     name = "vtrace_td_error_and_advantage"
     steps = _read(name, v_tm1, v_t, r_t, discount_t, rho_tm1, lambda_)
+    bound = spread(name, "clip_pg_rho_threshold", clip_pg_rho_threshold, steps.rho_tm1.shape)
     errors = vtrace(*steps, clip_rho_threshold, stop_target_gradients, sample_mask)
-    return _with_advantages(steps, errors, jnp.minimum(clip_pg_rho_threshold, steps.rho_tm1))
+    steps = _estimable(name, steps, sample_mask)
+    return _with_advantages(steps, errors, jnp.minimum(bound, steps.rho_tm1))
 
 
 def leaky_vtrace_td_error_and_advantage(
@@ -220,7 +237,7 @@ def leaky_vtrace_td_error_and_advantage(
     """`vtrace_td_error_and_advantage` with the errors and ratios of `leaky_vtrace`.
 
     Args:
-      alpha: a scalar; 1 gives `vtrace_td_error_and_advantage`.
+      alpha: a scalar or `[T]`; 1 gives `vtrace_td_error_and_advantage`.
       v_tm1, v_t, r_t, discount_t, rho_tm1, lambda_, clip_rho_threshold, clip_pg_rho_threshold, stop_target_gradients,
         sample_mask: as for `vtrace_td_error_and_advantage`.
 
@@ -240,5 +257,8 @@ def leaky_vtrace_td_error_and_advantage(
     """
     name = "leaky_vtrace_td_error_and_advantage"
     steps = _read(name, v_tm1, v_t, r_t, discount_t, rho_tm1, lambda_)
+    alpha = spread(name, "alpha", alpha, steps.rho_tm1.shape)
+    bound = spread(name, "clip_pg_rho_threshold", clip_pg_rho_threshold, steps.rho_tm1.shape)
     errors = leaky_vtrace(*steps[:5], alpha, steps.lambda_, clip_rho_threshold, stop_target_gradients, sample_mask)
-    return _with_advantages(steps, errors, _leaky(steps.rho_tm1, clip_pg_rho_threshold, alpha))
+    steps = _estimable(name, steps, sample_mask)
+    return _with_advantages(steps, errors, _leaky(steps.rho_tm1, bound, alpha))

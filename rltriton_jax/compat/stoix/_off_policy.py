@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from .. import _shared
 from .._shared import Flag, arrays, behind, require_rows
-from ._returns import BATCH_MAJOR, batch_lambda_returns, layout
+from ._returns import BATCH_MAJOR, batch_lambda_returns, layout, like
 
 
 def batch_q_lambda(
@@ -44,6 +44,8 @@ def batch_q_lambda(
     axes, _ = layout(time_major)
     r_t, discount_t = arrays("batch_q_lambda", axes, r_t=r_t, discount_t=discount_t)
     (q_t,) = arrays("batch_q_lambda", (*axes, "A"), q_t=q_t)
+    for axis in (0, 1):
+        require_rows("batch_q_lambda", "q_t", q_t, r_t.shape[axis], axis, "as many as r_t")
     v_t = jnp.max(behind(discount_t, q_t), axis=-1)
     return batch_lambda_returns(r_t, discount_t, v_t, lambda_, stop_target_gradients, time_major)
 
@@ -83,6 +85,7 @@ def batch_general_off_policy_returns_from_q_and_v(
     name = "batch_general_off_policy_returns_from_q_and_v"
     v_t, r_t, discount_t = arrays(name, BATCH_MAJOR, v_t=v_t, r_t=r_t, discount_t=discount_t)
     q_t, c_t = arrays(name, ("B", "T - 1"), q_t=q_t, c_t=c_t)
+    require_rows(name, "q_t", q_t, r_t.shape[0], 0, "as many as r_t")
     require_rows(name, "q_t", q_t, r_t.shape[1] - 1, 1, "one fewer than r_t")
     return _shared.off_policy_returns(q_t, v_t, r_t, discount_t, c_t, stop_target_gradients, axis=1)
 
@@ -129,7 +132,7 @@ def batch_retrace_continuous(
         r_t,
         discount_t,
         log_rhos,
-        lambda_,
+        like(lambda_, jnp.asarray(r_t)),
         stop_target_gradients,
         BATCH_MAJOR,
     )

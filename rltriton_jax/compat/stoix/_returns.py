@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 import rltriton_jax
 
-from .._shared import Flag, arrays, stopped
+from .._shared import Flag, arrays, last, spread, stopped
 
 BATCH_MAJOR, TIME_MAJOR = ("B", "T"), ("T", "B")
 
@@ -147,7 +147,7 @@ def batch_discounted_returns(
 
     Args:
       r_t, discount_t: `[B, T]`.
-      v_t: the values of the next states, of which the last is read: a scalar, or an array that broadcasts to `r_t`.
+      v_t: the values of the next states, of which the last is read: a scalar, or like `r_t` (axes may be 1).
       stop_target_gradients: no gradient flows through the result.
       time_major: the arrays are `[T, B]`.
 
@@ -165,13 +165,13 @@ def batch_discounted_returns(
     """
     axes, axis = layout(time_major)
     r_t, discount_t = arrays("batch_discounted_returns", axes, r_t=r_t, discount_t=discount_t)
-    bootstrap = jnp.broadcast_to(v_t, r_t.shape)[(slice(None),) * axis + (-1,)]
+    bootstrap = spread("batch_discounted_returns", "v_t", v_t, r_t.shape)
     return stopped(
         stop_target_gradients,
         rltriton_jax.discounted_returns,
         r_t,
         discount=discount_t,
-        bootstrap_value=bootstrap,
+        bootstrap_value=last(bootstrap, axis) if bootstrap.ndim else bootstrap,
         time_axis=axis,
     )
 
