@@ -327,7 +327,7 @@ def test_the_cost_of_n_steps_does_not_grow_with_n():
     rewards, values = numbers(40)
     run = lambda n: walks(lambda r: rltriton_jax.n_step_returns(r, values, n=n, discount=0.9), rewards)
     assert run(1) == run(40) == run(1000) == 1
-    assert run(2) == run(17) == 1 and run(18) == run(39) <= 6
+    assert run(2) == run(17) == 0 and run(18) == run(39) <= 5  # short windows are pointwise
 
 
 @each_implementation
