@@ -141,7 +141,7 @@ class Adjoint(Walk):
 
             now, next_row = replaced(place.rows, rows), replaced(place.ahead, ahead)
             a, b, outs = self._local(place, place.x.x, place.carry.x, now, next_row)
-            return _full(a, y), _full(b, y), outs
+            return full(a, y), full(b, y), outs
 
         values = {name: getattr(place.rows if name in rows else place.ahead, name) for name in {*rows, *ahead}}
         (a, _, _), pull = jax.vjp(local, values)
@@ -171,6 +171,6 @@ class Adjoint(Walk):
         return tuple(x if n == self.base.init else total.get(owner.get(n, n), 0.0) for n in self.wanted)
 
 
-def _full(value, like):
+def full(value, like):
     """A term of a formula, which may be a bare number, with the shape and type of `like`."""
     return jnp.broadcast_to(jnp.asarray(value, like.dtype), like.shape)

@@ -235,7 +235,8 @@ def n_step_returns(
         episode.
       lambda_: l, likewise; 1 gives the plain n-step return.
       bootstrap_value, next_values, terminated, truncated, episode_starts, next_episode_start, time_axis, axis_name,
-        implementation: as for `gae`. Shards of time exchange O(n batch) numbers here.
+        implementation: as for `gae`. Shards of time exchange O(n batch) numbers here. Windows of 2 to 17 steps are
+        pointwise JAX over shifted rows, without a scan, whatever the implementation.
       mask, mask_mode: not supported here; a mask raises.
 
     Returns:

@@ -164,9 +164,8 @@ def _to_keep(walk: Walk, wanted: tuple[str, ...], dtype) -> tuple[str, ...]:
 def _keeping(walk, operands, axis, dtypes, implementation, keep: tuple[str, ...]):
     """The outputs of `walk`, and what else it passed that is named in `keep`."""
     own = getattr(walk, "state_out", None)
-    reuse = (
-        "x" in keep and own is not None and not walk.skips and dtypes[own] != jnp.float16
-    )  # a sum may pass its range
+    # an output in float16 is not the state: a sum may pass its range
+    reuse = "x" in keep and own is not None and not walk.skips and dtypes[own] != jnp.float16
     extra = tuple(name for name in keep if name != "incoming" and not (name == "x" and reuse))
     wide = accumulator(walk, [x.dtype for x in operands])
     outs = run(walk.saving(extra), operands, axis, (*dtypes, *(wide for _ in extra)), implementation)

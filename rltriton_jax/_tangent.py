@@ -7,7 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from ._adjoint import edge_of_state, flags_kept
+from ._adjoint import edge_of_state, flags_kept, full
 from ._walk import Rows, Walk
 
 
@@ -74,7 +74,7 @@ class Tangent(Walk):
         like = getattr(now, f"d_{self.moved[0]}")
 
         def base_step(now, near):
-            return tuple(_full(term, like) for term in self.base.step(now, near, None, beside))
+            return tuple(full(term, like) for term in self.base.step(now, near, None, beside))
 
         (a, _), (da, db) = self._along(base_step, now, near)
         if "x" not in self.names:
@@ -84,15 +84,10 @@ class Tangent(Walk):
 
     def read(self, x, carry, now, near, far, beside):
         def base_read(now, near, x, carry):
-            return tuple(_full(out, x) for out in self.base.read(x, carry, now, near, None, beside))
+            return tuple(full(out, x) for out in self.base.read(x, carry, now, near, None, beside))
 
         behind = self._x(near, carry)
         if "x" in self.names:
-            a = _full(self.base.step(now, near, None, beside)[0], x)
+            a = full(self.base.step(now, near, None, beside)[0], x)
             behind = jnp.where((a == 0) & ~jnp.isfinite(behind), 0.0, behind)
         return self._along(base_read, now, near, (self._x(now, x), behind), (x, carry))[1]
-
-
-def _full(value, like):
-    """A term of a formula, which may be a bare number, with the shape and type of `like`."""
-    return jnp.broadcast_to(jnp.asarray(value, like.dtype), like.shape)
