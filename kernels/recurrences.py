@@ -1,16 +1,18 @@
 """One formula per estimator: the (a, b) of x[t] = a[t] * x[next] + b[t], and the outputs read off x.
 
-A formula is plain text over one step `s`, with operators and the `where`, `exp`, `log` and `product` of `ops`, where
-`product(k, x)` is k * x and reads x only where k is not 0. The same text is evaluated on whole arrays (`ops` is JAX's) and
-printed as a Triton function, for the forward pass and for its adjoint.
+A formula is plain text over one step `s`, with operators and the `where`, `exp`, `product` and `capped_exp` of `ops`, where
+`product(k, x)` is k * x and reads x only where k is not 0, and `capped_exp(x, limit)` is the lesser of exp(x) and limit.
+The same text is evaluated on whole arrays (`ops` is JAX's) and printed as a Triton function, for the forward pass and for
+its adjoint.
 
 A step has the operands by name (`s.reward`, `s.value`, `s.discount`, ...), and
   w       the next value, 0 where it is not read,
   end     the trace stops behind this step,
   last    no step follows it,
   stops   `end` or `last`,
-  traced  the operands of this step that weigh what follows, 0 where the trace stops,
-  after   the operands of the step that follows, 0 where not read (in a forward walk: `first`, no step came, and `before`),
+  cut     `end`, and `last` too where the discount or lambda is an operand per step,
+  traced  the operands of this step that weigh what follows, to be read under `where(s.stops, ...)` or `where(s.cut, ...)`,
+  after   the operands of the step that follows, likewise (in a forward walk: `first`, no step came, and `before`),
   given   tells by name whether an operand was passed.
 `ahead` is x of the step that was walked before.
 """
@@ -29,7 +31,7 @@ def td_error(s):
 
 
 def gae(ops, s):
-    return ops.where(s.end, 0.0, s.traced.discount * s.traced.lambda_), td_error(s)
+    return ops.where(s.cut, 0.0, s.traced.discount * s.traced.lambda_), td_error(s)
 
 
 def gae_outputs(ops, s, x, ahead):
@@ -37,14 +39,11 @@ def gae_outputs(ops, s, x, ahead):
 
 
 def clipped(ops, s, at, bound):
-    """min(bound, ratio) at a step, decided on the logarithm where that is what was given, so that nothing overflows."""
+    """min(bound, ratio) at a step."""
     if not s.given(bound):
         return ops.exp(at.log_rho) if s.given("log_rho") else at.rho
     limit = getattr(s, bound)
-    if not s.given("log_rho"):
-        return ops.where(at.rho > limit, limit, at.rho)
-    over = (limit <= 0) | (at.log_rho > ops.log(ops.where(limit <= 0, 1.0, limit)))
-    return ops.where(over, limit, ops.exp(ops.where(over, 0.0, at.log_rho)))
+    return ops.capped_exp(at.log_rho, limit) if s.given("log_rho") else ops.where(at.rho > limit, limit, at.rho)
 
 
 def vtrace(ops, s):
@@ -53,7 +52,7 @@ def vtrace(ops, s):
 
 
 def vtrace_outputs(ops, s, x, ahead):
-    carried = ops.product(ops.where(s.end, 0.0, s.traced.discount * s.traced.lambda_), ahead)
+    carried = ops.product(ops.where(s.stops, 0.0, s.traced.discount * s.traced.lambda_), ahead)
     return s.value + x, clipped(ops, s, s, "clip_pg_rho") * (td_error(s) + carried)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from ._walk import Beside, Flag, Formula, Rows, both, either, negate, select
@@ -11,6 +12,11 @@ from ._walk import Beside, Flag, Formula, Rows, both, either, negate, select
 @dataclasses.dataclass(frozen=True)
 class _Episodic(Formula):
     """A formula whose step is the operands' rows, and what `_rules` derives of them."""
+
+    differentiated: bool = True  # what a formula drops by `where` must be 0 before, or its derivative there is 0 * NaN
+
+    def to_run(self) -> Formula:
+        return dataclasses.replace(self, differentiated=False)
 
     def at(self, now: Rows, near: Rows, beside: Beside) -> Rows:
         rules = self._rules(now, near, beside)
@@ -22,12 +28,18 @@ class _Episodic(Formula):
     def _given(self, name: str) -> bool:
         return name in self.names
 
+    def _unless(self, rows: Rows, hidden: Callable[[], Flag]) -> Rows:
+        return self.guarded(rows, hidden) if self.differentiated else rows
+
+    def _per_step(self, *names: str) -> bool:
+        return any(self._given(name) and name not in self.fixed for name in names)
+
     def _flag(self, rows: Rows, name: str) -> Flag:
         return getattr(rows, name) if self._given(name) else False
 
     def _zero_discount(self, rows: Rows) -> Flag:
         """A discount per step that is 0 cuts; one for all time does not, so that its derivative stays right."""
-        return rows.discount == 0 if self._given("discount") and "discount" not in self.fixed else False
+        return rows.discount == 0 if self._per_step("discount") else False
 
     def _masked_neighbour(self, near: Rows, beside: Beside) -> Flag:
         """Masks reset, and the neighbour is masked."""
@@ -41,15 +53,15 @@ class Backward(_Episodic):
     reverse: bool = True
 
     def _rules(self, now: Rows, near: Rows, beside: Beside) -> dict[str, Any]:
-        def cut() -> Flag:
+        def masked_next() -> Flag:
             return self._masked_neighbour(near, beside)
 
         def gone() -> Flag:
-            no_value = False if self._given("next_value") else cut()
+            no_value = False if self._given("next_value") else masked_next()
             return either(self._flag(now, "terminated"), self._flag(near, "start"), self._zero_discount(now), no_value)
 
         def end() -> Flag:
-            return either(gone(), self._flag(now, "truncated"), cut())
+            return either(gone(), self._flag(now, "truncated"), masked_next())
 
         def stops() -> Flag:
             return either(end(), negate(beside.near))
@@ -66,8 +78,9 @@ class Backward(_Episodic):
             "end": end,
             "last": lambda: negate(beside.near),
             "stops": stops,
-            "traced": lambda: self.guarded(now, stops),
-            "after": lambda: self.guarded(near, stops),
+            "cut": stops if self._per_step("discount", "lambda_") else end,
+            "traced": lambda: self._unless(now, stops),
+            "after": lambda: self._unless(near, stops),
             "given": lambda: self._given,
         }
 
@@ -89,6 +102,6 @@ class Forward(_Episodic):
         return {
             "end": end,
             "first": lambda: negate(beside.near),
-            "before": lambda: self.guarded(near, dropped),
+            "before": lambda: self._unless(near, dropped),
             "given": lambda: self._given,
         }

@@ -33,6 +33,9 @@ class Shard(Walk):
     def state_out(self):
         return getattr(self.base, "state_out", None)
 
+    def to_run(self) -> Shard:
+        return dataclasses.replace(self, base=self.base.to_run())
+
     def _beside(self, now, beside) -> Beside:
         return dataclasses.replace(beside, near=either(beside.near, now.joined))
 

@@ -64,6 +64,7 @@ def _lower(gpu: bool, plain: str = "associative_scan"):
         return implementation
 
     def rule(ctx, *operands, walk, axis, devices, dtypes, implementation):
+        walk = walk.to_run()
         if 0 in batch_shape(walk, [x.shape for x in ctx.avals_in], axis):
             return _partition.lower(ctx, operands, lambda *x: _backends.empty(walk, x, axis, dtypes), walk, axis, None)
         how = IMPLEMENTATIONS[chosen(implementation)]

@@ -142,6 +142,10 @@ class Walk:
         """This walk, which also hands out the state (`x`) and what the next live step holds (`ahead_NAME`)."""
         return dataclasses.replace(self, saved=names)
 
+    def to_run(self) -> Walk:
+        """This walk without what only its derivatives need."""
+        return self
+
     def entered(self) -> Walk:
         """This walk, its state at the start given by an operand of its own, `entry`."""
         names, fixed = (*self.names, "entry"), (*self.fixed, "entry")
@@ -172,7 +176,25 @@ def _product_jvp(primals, tangents):
     return product(k, x), dk * x + k * dx
 
 
-OPS = SimpleNamespace(where=jnp.where, exp=jnp.exp, log=jnp.log, product=product)
+@jax.custom_jvp
+def exp_within(x, limit, above):
+    """exp(x), or `above` where that is more than the limit; no derivative of it overflows."""
+    y = jnp.exp(x)
+    return jnp.where(y > limit, above, y)
+
+
+@exp_within.defjvp
+def _exp_within_jvp(primals, tangents):
+    (x, limit, above), (dx, _, d_above) = primals, tangents
+    return exp_within(x, limit, above), jnp.where(jnp.exp(x) > limit, d_above, exp_within(x, limit, 0.0) * dx)
+
+
+def capped_exp(x, limit):
+    """min(exp(x), limit)."""
+    return exp_within(x, limit, limit)
+
+
+OPS = SimpleNamespace(where=jnp.where, exp=jnp.exp, product=product, capped_exp=capped_exp)
 
 
 @dataclasses.dataclass(frozen=True)
