@@ -76,13 +76,12 @@ def test_ten_thousand_calls_give_the_same_bits(shape, axis, mask_mode):
 def test_lengths_and_columns_around_powers_of_two(axis):
     near = sorted({1, 2, 3, 5, *(n + d for n in (8, 32, 64, 128, 512, 1024) for d in (-1, 0, 1))})
     for i, length in enumerate(near):
-        for columns in (near[(7 * i + 3) % len(near)], 1, 31, 33):
+        for columns, mask_mode in ((near[(7 * i + 3) % len(near)], None), ((1, 31, 33)[i % 3], "skip")):
             shape = (length, columns) if axis == 0 else (columns, length)
             args = data(shape, seed=length)
-            for mask_mode in (None, "skip"):
-                got, expected = gae(axis, mask_mode, HOW)(*args), gae(axis, mask_mode, "scan")(*args)
-                for a, b in zip(got, expected, strict=True):
-                    np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5, err_msg=f"{shape} {mask_mode}")
+            got, expected = (jax.jit(gae(axis, mask_mode, how))(*args) for how in (HOW, "scan"))
+            for a, b in zip(got, expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5, err_msg=f"{shape} {mask_mode}")
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 2e-5), (jnp.bfloat16, 1e-2)])

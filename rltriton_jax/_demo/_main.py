@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -72,16 +74,21 @@ def _run(p: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         data = play(env, args.steps, args.seed).typed(args.dtype)
         env.close()
     small = data.cut(*INTERPRETED)
+    compared = {}
+    for estimator in estimators:
+        whole, part = (Comparison(estimator, used, args.seed) for used in (data, small))
+        for name in names:
+            compared[estimator, name] = part if name == "interpret" else whole
     results = []
-    with _report.bar(len(estimators) * len(names)) as advance:
-        for estimator in estimators:
-            compared: dict[tuple[int, int], Comparison] = {}
-            for name in names:
-                advance(f"{estimator}, {name}")
-                used = small if name == "interpret" else data
-                if used.shape not in compared:
-                    compared[used.shape] = Comparison(estimator, used, args.seed)
-                results.append(compared[used.shape].run(name))
+    with _report.bar(2 * len(compared)) as advance:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # lax.associative_scan takes XLA seconds to compile
+            jobs = [pool.submit(comparison.prepare(name)) for (_, name), comparison in compared.items()]
+            for (estimator, name), job in zip(compared, jobs, strict=True):
+                advance(f"{estimator}, {name}: compiling")
+                job.result()
+        for (estimator, name), comparison in compared.items():
+            advance(f"{estimator}, {name}")
+            results.append(comparison.run(name))
     _report.show(results, data.origin, data.shape, args.dtype, left_out)
     if args.json:
         described = dict(data=data.origin, shape=data.shape, dtype=args.dtype, seed=args.seed)

@@ -56,16 +56,19 @@ def why_not(implementation: str) -> str | None:
     return None
 
 
-def _compiled(estimator: str, args: Arguments, implementation: str) -> tuple[Callable[..., Any], dict[str, jax.Array]]:
-    """A compiled function of the arrays among `args`, and those arrays."""
-    arrays = {name: x for name, x in args.items() if isinstance(x, jax.Array)}
-    rest = {name: x for name, x in args.items() if name not in arrays}
+def _lowered(estimator: str, args: Arguments, implementation: str) -> jax.stages.Lowered:
+    """A function of the arrays among `args`."""
+    rest = {name: x for name, x in args.items() if not isinstance(x, jax.Array)}
 
     def call(arrays: dict[str, jax.Array]) -> tuple[jax.Array, ...]:
         out = getattr(rltriton_jax, estimator)(**arrays, **rest, implementation=implementation)
         return tuple(out) if isinstance(out, tuple) else (out,)
 
-    return jax.jit(call), arrays
+    return jax.jit(call).lower(_arrays(args))
+
+
+def _arrays(args: Arguments) -> dict[str, jax.Array]:
+    return {name: x for name, x in args.items() if isinstance(x, jax.Array)}
 
 
 def _wall(call: Callable[..., Any], arrays: dict[str, jax.Array]) -> float:
@@ -101,6 +104,7 @@ class Comparison:
 
     def __init__(self, estimator: str, data: Data, seed: int):
         self.estimator, self.args, self.shape = estimator, CALLS[estimator](data), data.shape
+        self._programs: dict[str, Callable[..., Any]] = {}
         self.dtype = str(data.rewards.dtype)
         length, columns = data.shape
         count = max(1, min(CHECKED_COLUMNS, columns, CHECKED_STEPS // length))
@@ -121,17 +125,43 @@ class Comparison:
             errors.append(float(np.max(difference, initial=0.0) / max(1.0, np.max(np.abs(wanted), initial=0.0))))
         return _largest(errors)
 
+    def prepare(self, implementation: str) -> Callable[[], None]:
+        """What is left of compiling a call, which any thread may do; what goes wrong shows when it is called."""
+
+        def fails(error: Exception) -> Callable[..., Any]:
+            def call(_: Any) -> Any:
+                raise error
+
+            return call
+
+        def compile() -> None:
+            try:
+                self._programs[implementation] = lowered.compile()
+            except Exception as error:
+                self._programs[implementation] = fails(error)
+
+        try:
+            lowered = _lowered(self.estimator, self.args, implementation)
+        except Exception as error:
+            self._programs[implementation] = fails(error)
+            return lambda: None
+        return compile
+
+    def _program(self, implementation: str) -> Callable[..., Any]:
+        if implementation not in self._programs:
+            self.prepare(implementation)()
+        return self._programs[implementation]
+
     def _base(self) -> tuple[jax.Array, ...]:
         if self._kept is None:
-            call, arrays = _compiled(self.estimator, self.args, BASE)
-            self._kept = call(arrays)
+            self._kept = self._program(BASE)(_arrays(self.args))
         return self._kept
 
     def run(self, implementation: str) -> Result:
         """Checked and timed; whatever an implementation raises is its result."""
         result = Result(self.estimator, implementation, self.shape, columns_checked=len(self.columns))
         try:
-            call, arrays = _compiled(self.estimator, self.args, implementation)
+            call, arrays = self._program(implementation), _arrays(self.args)
             outs = jax.block_until_ready(call(arrays))
             if implementation == BASE:
                 self._kept = outs
