@@ -27,7 +27,7 @@ def walks_of(f, *args):
         for eqn in jaxpr.eqns:
             if eqn.primitive.name == "rltriton_walk":
                 p = eqn.params
-                found.append((p["walk"], [v.aval for v in eqn.invars], p["axis"], p["dtypes"]))
+                found.append((p["walk"].to_run(), [v.aval for v in eqn.invars], p["axis"], p["dtypes"]))
             for value in eqn.params.values():
                 for inner in value if isinstance(value, tuple | list) else (value,):
                     inner = getattr(inner, "jaxpr", inner)
@@ -41,8 +41,9 @@ def walks_of(f, *args):
 def kernel_of(walk, avals, axis, dtypes, tile=None):
     """(kernel, shapes of outputs) of a walk, with the tile that its shape gets unless one is given."""
     walk, avals = entered(walk, avals, axis)
-    seen = view(walk, [tuple(a.shape) for a in avals], axis)
-    kernel = build(walk, tuple(jnp.dtype(a.dtype) for a in avals), seen, tile or tile_for(seen))
+    types = tuple(jnp.dtype(a.dtype) for a in avals)
+    seen = view(walk, [tuple(a.shape) for a in avals], axis, types)
+    kernel = build(walk, types, seen, tile or tile_for(seen))
     return kernel, _backends.outputs(walk, avals, axis, dtypes)
 
 
