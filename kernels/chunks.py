@@ -98,6 +98,9 @@ def steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP: tl.constexpr, NO
             near = near + (fixed[k],)
         else:
             at = ins[k] + (base[k] + t_near * STRIDE[k])
+            if not ROWS and MASK >= 0:
+                # else Triton, which sees no order in a gather, lays it out across the other tiles and converts them all
+                at = tl.max_contiguous(tl.multiple_of(at, (1, 1)), (1, 2))
             if EDGE[k] == -2 and MASK < 0 and not MIRRORED:
                 near = near + (fetch(at, cm & (t_near >= 0) & (t_near <= T), FLAG[k], ACC),)
             else:
