@@ -1,5 +1,7 @@
 """The kernels themselves: every tile shape in the interpreter, and compiled ahead of time for GPUs of both makers."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -133,6 +135,47 @@ def test_kernels_compile_for_every_gpu_without_spilling(name, target):
                 assert spilled_bytes(compiled(which, *walk, GPUTarget(*TARGETS[target]))) in (0, None), (axis, which)
 
 
+# What a step reads least, in the types of which a thread loads most: some versions of Triton fail on such kernels
+THIN = {
+    "discounted_returns": dict(discount=0.9),
+    "episodic_prefix_sum": {},
+    "eligibility_traces": dict(discount=0.9, lambda_=0.9),
+}
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32], ids=["bfloat16", "float32"])
+@pytest.mark.parametrize("name", THIN)
+def test_kernels_without_flags_compile(name, dtype):
+    from triton.backends.compiler import GPUTarget
+
+    for shape in ((1, 8192), (512, 8192)):
+        x = jax.ShapeDtypeStruct(shape, dtype)
+        (walk,) = walks_of(lambda x: getattr(rltriton_jax, name)(x, **THIN[name], time_axis=1), x)
+        kernel, _ = kernel_of(*walk)
+        for which in ("scan", "reduce"):
+            if getattr(kernel, which) is not None:
+                assert compiled(which, *walk, GPUTarget("cuda", 90, 32)).asm["cubin"]
+
+
+def conversions(f, args, tile, axis):
+    """How often the kernel changes the layout of a tile through shared memory."""
+    from triton.backends.compiler import GPUTarget
+
+    walk = walks_of(lambda *args: f(axis, *args), *args)[-1]
+    return len(re.findall(r"st\.shared", compiled("scan", *walk, GPUTarget("cuda", 90, 32), tile).asm["ptx"]))
+
+
+def test_loops_do_not_spread_a_carry_through_shared_memory():
+    x, flag = jax.ShapeDtypeStruct((64, 2048), jnp.float32), jax.ShapeDtypeStruct((64, 2048), jnp.bool_)
+    f = lambda a, r, e: rltriton_jax.discounted_returns(r, terminated=e, discount=0.9, time_axis=a)
+    assert conversions(f, (x, flag), Tile(128, 4, 1, 4, True, 1, True), 1) < 20
+
+
+def test_masked_columns_do_not_change_layout_to_gather():
+    f, args = _calls()["gae-skip"]
+    assert conversions(f, args, Tile(8, 8, 32, 8, False, 1, True), 0) < 20
+
+
 def test_steps_adjacent_in_memory_are_loaded_16_bytes_at_once():
     from triton.backends.compiler import GPUTarget
 
@@ -155,11 +198,15 @@ def test_columns_are_composed_without_shuffles_inside_of_a_run():
     assert "shfl" not in ptx and "bar.sync" not in ptx
 
 
+def view_of(walk):
+    return view(walk[0], [tuple(a.shape) for a in walk[1]], walk[2], tuple(a.dtype for a in walk[1]))
+
+
 @pytest.mark.parametrize("shape", [(16, 1 << 20), (1, 1 << 24), (64, 1 << 17), (8, 3)])
 def test_time_is_cut_where_columns_are_few(shape):
     x = jax.ShapeDtypeStruct(shape, jnp.float32)
     (walk,) = walks_of(lambda x: rltriton_jax.discounted_returns(x, discount=0.9, time_axis=1), x)
-    seen = view(walk[0], [tuple(a.shape) for a in walk[1]], 1)
+    seen = view_of(walk)
     tile = tile_for(seen)
     chunk = tile.runs * tile.steps
     assert 1 <= tile.segments <= -(-shape[1] // chunk)
@@ -169,4 +216,4 @@ def test_time_is_cut_where_columns_are_few(shape):
 def test_more_elements_than_32_bits_count_are_addressed_in_64():
     x = jax.ShapeDtypeStruct((1 << 16, (1 << 15) + 8), jnp.float32)
     (walk,) = walks_of(lambda x: rltriton_jax.discounted_returns(x, discount=0.9, time_axis=1), x)
-    assert view(walk[0], [tuple(a.shape) for a in walk[1]], 1).big
+    assert view_of(walk).big

@@ -25,6 +25,7 @@ def _power_of_2(n: int) -> int:
 
 
 _FULL = 132  # multiprocessors to keep busy: an H200's, and about those of its neighbours
+_MANY = 5  # operands: adjoints of V-trace and its like read more, and spill registers where others do not
 
 
 def tile_for(view: View) -> Tile:
@@ -39,41 +40,45 @@ def _segments(programs: int, least: int, length: int, chunk: int, most: int) -> 
     """
     if programs >= least:
         return 1
-    return max(1, min(-(-length // chunk), -(-16 * _FULL // programs), most))
+    return max(1, min(-(-length // chunk), -(-32 * _FULL // programs), most))
 
 
 def _rows(view: View) -> Tile:
     """Steps adjacent in memory: a thread loads 4 at once, or 16 bytes of narrow ones; short series share a program."""
-    steps = 8 if view.narrow and view.length >= 256 else 4
+    thin = view.series <= 2 and view.length >= 1024  # a step reads so little that a thread must ask for more of them
+    steps = 8 if thin or view.narrow and view.length >= 256 else 4
     runs = min(128, max(8, _power_of_2(-(-view.length // steps))))
-    if runs >= 128 and view.skips and view.series >= 3 and view.columns >= 2 * _FULL:
-        return Tile(256, 4, 1, 2, True)  # the chain of live steps costs latency: few, large chunks
-    if runs >= 128:
-        columns, warps = 1, 4
-    elif runs == 64:
-        columns, warps = 2, 2
-    elif runs == 32:
-        columns, warps = 2, 1
-    else:
-        columns, warps = 128 // runs, 2
-    programs = -(-view.columns // columns)
-    segments = _segments(programs, 2 * _FULL, view.length, steps * runs, 1024)
-    if segments == 1 and programs < 2048 and view.length >= 4096:
-        steps = 8  # programs are too few to hide the latency of memory: each must ask for more at once
-    return Tile(runs, steps, columns, warps, True, segments, view.length > steps * runs * segments)
+    if runs < 128:
+        columns, warps = {64: (2, 4 if steps == 8 else 2), 32: (2, 1)}.get(runs, (128 // runs, 2))
+        return Tile(runs, steps, columns, warps, True)
+    if _segments(view.columns, 2 * _FULL, view.length, 8 * runs, 1024) > 1:
+        segments = _segments(view.columns, 2 * _FULL, view.length, 8 * runs, 1056)
+        return Tile(runs, 8, 1, 4, True, segments, view.length > 8 * runs * segments)
+    few_programs = view.columns < 2048 and view.length >= 4096  # too few to hide the latency of memory
+    if few_programs or view.skips and view.series <= _MANY:
+        steps = 8
+    return Tile(runs, steps, 1, 4, True, 1, view.length > steps * runs)
 
 
 def _columns(view: View) -> Tile:
-    """Columns adjacent in memory, 32 or 64 to a program; the fewer they are, the more of time a program holds at once."""
+    """Columns adjacent in memory, 32 or more to a program; the fewer they are, the more of time a program holds at once.
+
+    The fewer operands a step reads, the more steps a thread must ask for; the more it reads, the fewer its registers hold.
+    """
     inner = view.dims[-1]
     if len(view.dims) > 1 and inner < 32:
         return _few_inside(inner, view.length)
     width = min(32, _power_of_2(view.columns))
     warps = max(1, width // 4)
     programs = -(-view.columns // width)
-    few = view.series <= 3
     if programs >= 1024 and width == 32:
-        return Tile(2, 4, 64, 4, False) if few else Tile(2, 4, 32, 1, False)
+        if view.series <= 2:
+            return Tile(4, 4, 64, 4, False, 1, view.length > 16)
+        if view.narrow:
+            return Tile(4, 4, 64, 4, False)
+        if view.series == 3:
+            return Tile(2, 4, 64, 4, False)
+        return Tile(2, 4, 128, 8, False) if view.series <= _MANY else Tile(2, 4, 64, 4, False, 1, view.length > 8)
     segments = _segments(programs, _FULL - 4, view.length, 64, 256)
     if segments > 1:
         return Tile(8, 8, width, max(1, width // 8), False, segments)
@@ -81,14 +86,20 @@ def _columns(view: View) -> Tile:
         return Tile(4, 4, width, max(1, width // 8), False)
     if view.length <= 128:
         runs = min(16, _power_of_2(-(-view.length // 8)))
-        return Tile(runs, 8, width, max(1, runs * width // 64), False)
+        return Tile(runs, 8, width, max(1, runs * width // (64 if view.series <= _MANY else 32)), False)
     if programs >= 384:
         return Tile(4, 8, width, max(1, width // 8), False, 1, True)
-    return Tile(8, 8, width, warps if few else max(1, warps // 2), False, 1, True)
+    if view.series <= 2:
+        return Tile(8, 16, width, warps, False, 1, True)
+    if view.series == 3 or view.series > _MANY:
+        return Tile(8, 8, width, warps, False, 1, True)
+    return Tile(4, 16, width, max(1, warps // 2), False, 1, True)
 
 
 def _few_inside(inner: int, length: int) -> Tile:
     """A few columns side by side, then more steps: tiles that cover whole stretches of memory."""
+    if inner <= 4 and length > 128:
+        return Tile(32, 4, 4, 4, False, 1, True)
     if inner <= 4:
         runs = min(64, max(8, _power_of_2(-(-length // 2))))
         return Tile(runs, 2, 8, max(1, runs // 8), False)

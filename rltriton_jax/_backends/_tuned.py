@@ -27,14 +27,14 @@ VARIABLE = "RLTRITON_JAX_TILES"
 REPETITIONS = 3  # a tile's speed-up was reproduced at least so often
 SIZES = ("runs", "steps", "columns", "warps")  # powers of 2, as Triton wants them
 MOST = 1 << 16  # elements of a tile, and any of its sizes
-_KEY = re.compile(r"(rows|columns|inner \d+) T\d+ C\d+")
+_KEY = re.compile(r"(rows|columns|inner \d+) T\d+ C\d+ R\d+")
 
 
 def key_of(view: View) -> str:
-    """The name of a bucket of shapes: layout, then log2 of time and of the columns."""
+    """The name of a bucket of calls: layout, log2 of time and of the columns, the operands that a step reads."""
     inner = view.dims[-1].bit_length() - 1
     layout = "rows" if view.time_is_last else f"inner {inner}" if len(view.dims) > 1 else "columns"
-    return f"{layout} T{view.length.bit_length() - 1} C{view.columns.bit_length() - 1}"
+    return f"{layout} T{view.length.bit_length() - 1} C{view.columns.bit_length() - 1} R{view.series}"
 
 
 def identity(device: str) -> dict[str, Any]:

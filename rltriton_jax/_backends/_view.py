@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from .._walk import Walk, batch_shape, out_shape
+from .._walk import Walk, accumulator, batch_shape, out_shape
+from ._formula import printed
 
 
 class View(NamedTuple):
@@ -19,7 +20,7 @@ class View(NamedTuple):
     out_columns: tuple[tuple[int, ...], ...]
     time_is_last: bool
     big: bool
-    series: int  # about how many operands a step reads
+    series: int  # how many operands a step reads
     narrow: bool  # the rows hold numbers of 2 bytes
     skips: bool
 
@@ -37,8 +38,8 @@ def _strides(shape, full, axis):
     return strides[::-1]
 
 
-def view(walk: Walk, shapes, axis: int, dtypes=()) -> View:
-    """The view of operands of `shapes`, with time at `axis`."""
+def view(walk: Walk, shapes, axis: int, dtypes) -> View:
+    """The view of operands of `shapes` and `dtypes`, with time at `axis`."""
     full = batch_shape(walk, shapes, axis)
     outs = [out_shape(kind, full, axis) for kind in walk.all_kinds]
     strides = [_strides(shape, full, axis) for shape in (*shapes, *outs)]
@@ -60,9 +61,7 @@ def view(walk: Walk, shapes, axis: int, dtypes=()) -> View:
     if not dims:
         dims, columns = [1], [[0] for _ in strides]
     n = len(shapes)
-    # an adjoint reads cotangents and flags, and of the operands of its base hardly one
-    passed = getattr(walk, "base", walk).names if walk.mirrored else ()
-    read = {name for name in walk.names if name not in walk.fixed and (name in walk.flags or name not in passed)}
+    read = printed(walk, accumulator(walk, dtypes)).reads.difference(walk.fixed)
     return View(
         length=full[axis],
         dims=tuple(dims),
@@ -73,6 +72,6 @@ def view(walk: Walk, shapes, axis: int, dtypes=()) -> View:
         time_is_last=all(size == 1 for size in full[axis + 1 :]),
         big=max(math.prod(shape) for shape in (*shapes, *outs)) >= 2**31,
         series=len(read),
-        narrow=any(d.itemsize == 2 for name, d in zip(walk.names, dtypes) if name in read),
+        narrow=any(d.itemsize == 2 for name, d in zip(walk.names, dtypes, strict=True) if name in read),
         skips=walk.skips,
     )
