@@ -94,7 +94,7 @@ def test_search_keeps_the_table_where_nothing_is_faster_or_no_time_is_left():
     assert tune.search(Fake({OTHER: 0.1}), TABLE, log.append, over=lambda: True) is None and log == []
 
 
-KEY = "columns T7 C12 R3"
+KEY = "columns T7 C12 R2"
 
 
 def stored(path, verdict=None):
@@ -107,8 +107,8 @@ def test_a_stored_file_is_read_back_and_keeps_its_other_tiles(tmp_path):
     path = tmp_path / "new" / "tiles.json"
     stored(path)
     assert _tuned.read(path, DEVICE) == {KEY: OTHER}
-    tune.store(path, DEVICE, "columns T9 C12 R3", tune.Verdict(TABLE, True, "", [1.1] * 3, 0.0), {})
-    assert _tuned.read(path, DEVICE) == {KEY: OTHER, "columns T9 C12 R3": TABLE}
+    tune.store(path, DEVICE, "columns T9 C12 R2", tune.Verdict(TABLE, True, "", [1.1] * 3, 0.0), {})
+    assert _tuned.read(path, DEVICE) == {KEY: OTHER, "columns T9 C12 R2": TABLE}
     assert [p.name for p in path.parent.iterdir()] == ["tiles.json"]
 
 
@@ -116,7 +116,7 @@ def test_a_stale_file_is_replaced_as_a_whole(tmp_path):
     path = tmp_path / "tiles.json"
     content = stored(path)
     content["triton"] = "0.0"
-    content["tiles"]["columns T9 C12 R3"] = content["tiles"][KEY]
+    content["tiles"]["columns T9 C12 R2"] = content["tiles"][KEY]
     path.write_text(json.dumps(content))
     assert list(stored(path)["tiles"]) == [KEY]
 
@@ -218,7 +218,7 @@ def test_without_a_file_or_when_off_nothing_is_said(on_gpu, monkeypatch, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "layout, key", [("time", "columns T5 C3 R3"), ("batch", "rows T5 C3 R3"), ("inner", "inner 1 T5 C3 R3")]
+    "layout, key", [("time", "columns T5 C3 R2"), ("batch", "rows T5 C3 R2"), ("inner", "inner 1 T5 C3 R2")]
 )
 def test_a_bench_runs_the_tile_it_is_told(layout, key, monkeypatch):
     """With the kernels in the interpreter: the forced tile is built, and the gate sees its result."""

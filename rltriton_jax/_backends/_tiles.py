@@ -25,7 +25,7 @@ def _power_of_2(n: int) -> int:
 
 
 _FULL = 132  # multiprocessors to keep busy: an H200's, and about those of its neighbours
-_MANY = 5  # operands: adjoints of V-trace and its like read more, and spill registers where others do not
+_MANY = 5  # numbers a step: adjoints of V-trace and its like read so many, and spill registers where others do not
 
 
 def tile_for(view: View) -> Tile:
@@ -45,17 +45,21 @@ def _segments(programs: int, least: int, length: int, chunk: int, most: int) -> 
 
 def _rows(view: View) -> Tile:
     """Steps adjacent in memory: a thread loads 4 at once, or 16 bytes of narrow ones; short series share a program."""
-    thin = view.series <= 2 and view.length >= 1024  # a step reads so little that a thread must ask for more of them
+    thin = view.numbers == 1 and view.length >= 1024  # a step reads so little that a thread must ask for more of them
     steps = 8 if thin or view.narrow and view.length >= 256 else 4
     runs = min(128, max(8, _power_of_2(-(-view.length // steps))))
     if runs < 128:
         columns, warps = {64: (2, 4 if steps == 8 else 2), 32: (2, 1)}.get(runs, (128 // runs, 2))
         return Tile(runs, steps, columns, warps, True)
-    if _segments(view.columns, 2 * _FULL, view.length, 8 * runs, 1024) > 1:
-        segments = _segments(view.columns, 2 * _FULL, view.length, 8 * runs, 1056)
+    segments = _segments(view.columns, 2 * _FULL, view.length, 8 * runs, 8 * _FULL)
+    if segments > 1:
         return Tile(runs, 8, 1, 4, True, segments, view.length > 8 * runs * segments)
+    if thin and view.columns >= 4 * _FULL:
+        return Tile(64, 16, 1, 2, True) if view.skips else Tile(64, 8, 1, 2, True, 1, True)
     few_programs = view.columns < 2048 and view.length >= 4096  # too few to hide the latency of memory
-    if few_programs or view.skips and view.series <= _MANY:
+    if view.numbers >= _MANY:
+        return Tile(64, 4, 1, 2, True, 1, True)
+    if few_programs or view.skips:
         steps = 8
     return Tile(runs, steps, 1, 4, True, 1, view.length > steps * runs)
 
@@ -63,7 +67,7 @@ def _rows(view: View) -> Tile:
 def _columns(view: View) -> Tile:
     """Columns adjacent in memory, 32 or more to a program; the fewer they are, the more of time a program holds at once.
 
-    The fewer operands a step reads, the more steps a thread must ask for; the more it reads, the fewer its registers hold.
+    The fewer numbers a step reads, the more steps a thread must ask for; the more it reads, the fewer its registers hold.
     """
     inner = view.dims[-1]
     if len(view.dims) > 1 and inner < 32:
@@ -72,13 +76,7 @@ def _columns(view: View) -> Tile:
     warps = max(1, width // 4)
     programs = -(-view.columns // width)
     if programs >= 1024 and width == 32:
-        if view.series <= 2:
-            return Tile(4, 4, 64, 4, False, 1, view.length > 16)
-        if view.narrow:
-            return Tile(4, 4, 64, 4, False)
-        if view.series == 3:
-            return Tile(2, 4, 64, 4, False)
-        return Tile(2, 4, 128, 8, False) if view.series <= _MANY else Tile(2, 4, 64, 4, False, 1, view.length > 8)
+        return _many_columns(view)
     segments = _segments(programs, _FULL - 4, view.length, 64, 256)
     if segments > 1:
         return Tile(8, 8, width, max(1, width // 8), False, segments)
@@ -86,14 +84,27 @@ def _columns(view: View) -> Tile:
         return Tile(4, 4, width, max(1, width // 8), False)
     if view.length <= 128:
         runs = min(16, _power_of_2(-(-view.length // 8)))
-        return Tile(runs, 8, width, max(1, runs * width // (64 if view.series <= _MANY else 32)), False)
-    if programs >= 384:
+        return Tile(runs, 8, width, max(1, runs * width // (64 if view.numbers < _MANY else 32)), False)
+    if programs >= 384 or view.numbers >= _MANY:
         return Tile(4, 8, width, max(1, width // 8), False, 1, True)
-    if view.series <= 2:
+    if view.numbers == 1:
         return Tile(8, 16, width, warps, False, 1, True)
-    if view.series == 3 or view.series > _MANY:
+    if view.numbers == 2:
         return Tile(8, 8, width, warps, False, 1, True)
     return Tile(4, 16, width, max(1, warps // 2), False, 1, True)
+
+
+def _many_columns(view: View) -> Tile:
+    """Enough of them that small programs fill the GPU."""
+    if view.numbers == 1:
+        return Tile(4, 4, 64, 4, False, 1, view.length > 16)
+    if view.skips:
+        return Tile(2, 4, 64, 2, False, 1, view.length > 8)
+    if view.narrow:
+        return Tile(4, 4, 64, 4, False)
+    if view.numbers == 2:
+        return Tile(2, 4, 64, 4, False)
+    return Tile(2, 4, 128, 8, False) if view.numbers < _MANY else Tile(2, 4, 64, 4, False, 1, view.length > 8)
 
 
 def _few_inside(inner: int, length: int) -> Tile:

@@ -31,10 +31,10 @@ _KEY = re.compile(r"(rows|columns|inner \d+) T\d+ C\d+ R\d+")
 
 
 def key_of(view: View) -> str:
-    """The name of a bucket of calls: layout, log2 of time and of the columns, the operands that a step reads."""
+    """The name of a bucket of calls: layout, log2 of time and of the columns, how many numbers a step reads."""
     inner = view.dims[-1].bit_length() - 1
     layout = "rows" if view.time_is_last else f"inner {inner}" if len(view.dims) > 1 else "columns"
-    return f"{layout} T{view.length.bit_length() - 1} C{view.columns.bit_length() - 1} R{view.series}"
+    return f"{layout} T{view.length.bit_length() - 1} C{view.columns.bit_length() - 1} R{view.numbers}"
 
 
 def identity(device: str) -> dict[str, Any]:

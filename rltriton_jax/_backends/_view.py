@@ -20,7 +20,7 @@ class View(NamedTuple):
     out_columns: tuple[tuple[int, ...], ...]
     time_is_last: bool
     big: bool
-    series: int  # how many operands a step reads
+    numbers: int  # how many operands a step reads, but for flags
     narrow: bool  # the rows hold numbers of 2 bytes
     skips: bool
 
@@ -71,7 +71,7 @@ def view(walk: Walk, shapes, axis: int, dtypes) -> View:
         out_columns=tuple(map(tuple, columns[n:])),
         time_is_last=all(size == 1 for size in full[axis + 1 :]),
         big=max(math.prod(shape) for shape in (*shapes, *outs)) >= 2**31,
-        series=len(read),
+        numbers=len(read.difference(walk.flags)),
         narrow=any(d.itemsize == 2 for name, d in zip(walk.names, dtypes, strict=True) if name in read),
         skips=walk.skips,
     )
