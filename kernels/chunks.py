@@ -68,9 +68,12 @@ def chunk(ins, base, fixed, s, cm, ok, NOW: tl.constexpr, NEAR: tl.constexpr, FL
 @triton.jit
 def steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.constexpr,
           FAR: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr,
-          T: tl.constexpr, TOP: tl.constexpr, MASK: tl.constexpr, REVERSE: tl.constexpr, MIRRORED: tl.constexpr,
-          ROWS: tl.constexpr, R: tl.constexpr, EVEN: tl.constexpr, ACC: tl.constexpr):
-    """The coefficients of a chunk's steps, what its read-out needs again, and the last live position so far."""
+          T: tl.constexpr, TOP: tl.constexpr, HEAD: tl.constexpr, MASK: tl.constexpr, REVERSE: tl.constexpr,
+          MIRRORED: tl.constexpr, ROWS: tl.constexpr, R: tl.constexpr, EVEN: tl.constexpr, ACC: tl.constexpr):
+    """The coefficients of a chunk's steps, what its read-out needs again, and the last live position so far.
+
+    The first HEAD steps of the walk are left out: they do nothing.
+    """
     AXIS: tl.constexpr = 1 if ROWS else 0
     every = tl.full(zero.shape, 1, tl.int1)
     if MASK >= 0:
@@ -137,8 +140,11 @@ def steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP: tl.constexpr, NO
         a, b = STEP(here, near, far, has_near, has_far)
         a = tl.where(every, a, zero)
         b = tl.where(every, b, zero)
-        if not EVEN:
-            inside = (t >= 0) & (t < T) & cm
+        if not EVEN or HEAD > 0:
+            if REVERSE:
+                inside = (t >= 0) & (t < T - HEAD) & cm
+            else:
+                inside = (t >= HEAD) & (t < T) & cm
             a = tl.where(inside, a, 1.0)
             b = tl.where(inside, b, 0.0)
         av = av + (a,)

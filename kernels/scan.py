@@ -17,11 +17,14 @@ from .tiles import affine, compose, expand, follow, last_of, offsets, store_seri
 @triton.jit
 def reduce(ins, seens, maps, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.constexpr, FAR: tl.constexpr,
            FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr, COLUMN: tl.constexpr,
-           DIMS: tl.constexpr, COLUMNS: tl.constexpr, T: tl.constexpr, TOP: tl.constexpr, MASK: tl.constexpr,
-           REVERSE: tl.constexpr, MIRRORED: tl.constexpr, ROWS: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
-           COLS: tl.constexpr, SEGMENTS: tl.constexpr, CHUNKS: tl.constexpr, EARLY: tl.constexpr, EVEN: tl.constexpr,
-           INDEX: tl.constexpr, ACC: tl.constexpr):
-    """Writes the map (a, y) of each segment of each column: `maps` are two arrays [SEGMENTS, COLUMNS]."""
+           DIMS: tl.constexpr, COLUMNS: tl.constexpr, T: tl.constexpr, TOP: tl.constexpr, HEAD: tl.constexpr,
+           MASK: tl.constexpr, REVERSE: tl.constexpr, MIRRORED: tl.constexpr, ROWS: tl.constexpr, W: tl.constexpr,
+           R: tl.constexpr, COLS: tl.constexpr, SEGMENTS: tl.constexpr, CHUNKS: tl.constexpr, EARLY: tl.constexpr,
+           EVEN: tl.constexpr, INDEX: tl.constexpr, ACC: tl.constexpr):
+    """Writes the map (a, y) of each segment of each column: `maps` are two arrays [SEGMENTS, COLUMNS].
+
+    The first HEAD steps are left out.
+    """
     AXIS: tl.constexpr = 1 if ROWS else 0
     block, segment, flat, cm = place(COLUMNS, COLS, SEGMENTS, False, ROWS, EVEN, INDEX)
     base, fixed, edge = beside_time(ins, flat, block, cm, NOW, FLAG, FIXED, EDGE, STRIDE, COLUMN, DIMS, T, COLS, ROWS, ACC)
@@ -47,7 +50,7 @@ def reduce(ins, seens, maps, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.con
         else:
             now = chunk(ins, base, fixed, s, cm, None, NOW, NEAR, FLAG, FIXED, STRIDE, T, TOP, R, ROWS, REVERSE, EVEN, ACC)
         av, bv, rows, seen = steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP, NOW, NEAR, FAR, FLAG, FIXED, EDGE,
-                                   STRIDE, T, TOP, MASK, REVERSE, MIRRORED, ROWS, R, EVEN, ACC)
+                                   STRIDE, T, TOP, HEAD, MASK, REVERSE, MIRRORED, ROWS, R, EVEN, ACC)
         a, y = run_map(av, bv, R)
         if W > 1:
             a, y = tl.associative_scan((a, y), AXIS, follow)
@@ -103,13 +106,14 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
          PAST_READ: tl.constexpr, NOW: tl.constexpr, NEAR: tl.constexpr, FAR: tl.constexpr, FLAG: tl.constexpr,
          FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr, COLUMN: tl.constexpr, OUT_KIND: tl.constexpr,
          OUT_STRIDE: tl.constexpr, OUT_COLUMN: tl.constexpr, DIMS: tl.constexpr, COLUMNS: tl.constexpr,
-         T: tl.constexpr, TOP: tl.constexpr, INIT: tl.constexpr, MASK: tl.constexpr, REVERSE: tl.constexpr,
-         MIRRORED: tl.constexpr, ROWS: tl.constexpr, W: tl.constexpr, R: tl.constexpr, COLS: tl.constexpr,
-         SEGMENTS: tl.constexpr, CHUNKS: tl.constexpr, PADDED: tl.constexpr, EARLY: tl.constexpr, EVEN: tl.constexpr,
-         INDEX: tl.constexpr, ACC: tl.constexpr):
+         T: tl.constexpr, TOP: tl.constexpr, INIT: tl.constexpr, STEPPED: tl.constexpr, MASK: tl.constexpr,
+         REVERSE: tl.constexpr, MIRRORED: tl.constexpr, ROWS: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
+         COLS: tl.constexpr, SEGMENTS: tl.constexpr, CHUNKS: tl.constexpr, PADDED: tl.constexpr, EARLY: tl.constexpr,
+         EVEN: tl.constexpr, INDEX: tl.constexpr, ACC: tl.constexpr):
     """The outputs. OUT_KIND: 0 a row per step, 1 also a row past the end, 2 a sum over time, 3 only past the end.
 
-    With EARLY a chunk is loaded while the one before it is computed.
+    With EARLY a chunk is loaded while the one before it is computed. Where `reduce` left out the first step, the operand
+    STEPPED is the state behind it.
     """
     AXIS: tl.constexpr = 1 if ROWS else 0
     block, segment, flat, cm = place(COLUMNS, COLS, SEGMENTS, True, ROWS, EVEN, INDEX)
@@ -126,6 +130,8 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
     mine = segment * COLUMNS + expand(flat, ROWS)
     seen = one_step.to(INDEX) - 1  # the position of the last live step
     if SEGMENTS > 1:
+        if STEPPED >= 0:
+            carry = tl.where(segment > 0, fixed[STEPPED], carry)
         before_a, before_y = map_of(maps, segment, flat, cm, COLUMNS, PADDED, ROWS)
         carry = affine(before_a, carry, before_y)
         if MASK >= 0:
@@ -150,7 +156,7 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
         else:
             now = chunk(ins, base, fixed, s, cm, None, NOW, NEAR, FLAG, FIXED, STRIDE, T, TOP, R, ROWS, REVERSE, EVEN, ACC)
         av, bv, rows, seen = steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP, NOW, NEAR, FAR, FLAG, FIXED, EDGE,
-                                   STRIDE, T, TOP, MASK, REVERSE, MIRRORED, ROWS, R, EVEN, ACC)
+                                   STRIDE, T, TOP, 0, MASK, REVERSE, MIRRORED, ROWS, R, EVEN, ACC)
         a, y = run_map(av, bv, R)
         if W > 1:
             whole, upto, p, q = tl.associative_scan((a, y, zero + 1.0, zero), AXIS, compose)

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from ._backends import IMPLEMENTATIONS, step_arrays
 from ._sharding import joined, solve_over_time
+from ._shards import resolved
 from ._solve import solve
 from ._walk import Formula
 
@@ -361,6 +362,6 @@ class Call:
         """The (a, b) of every step, as arrays. Nobody reads those of the first `unread` steps, so they read nothing."""
         walk, operands = self._walk(kind, "skip", recurrence=recurrence), self._typed()
         if self.axis_name is not None:
-            walk, operands = joined(walk, self.axis, operands, self.axis_name)
+            walk, operands = resolved(*joined(walk, self.axis, operands, self.axis_name))
             unread = 0  # which are those of the first shard
         return step_arrays(walk, operands, self.axis, unread)

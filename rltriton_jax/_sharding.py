@@ -7,7 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from ._backends._kernel import printed
+from ._backends._formula import printed
 from ._partition import nowhere
 from ._shards import next_ones, walked_first, with_edge
 from ._solve import run
@@ -63,35 +63,37 @@ def joined(walk: Walk, axis: int, operands, axis_name: str):
     def typed(name, x):
         return x != 0 if name in walk.flags else x.astype(wide)
 
+    def end(name):
+        edge = walk.edge_of(name)
+        return typed(name, jnp.zeros((1,) * operands[0].ndim) if edge is None else by_name[edge])
+
+    past, sent = {n: end(n) for n in crossed}, {}
     if walk.skips:
         rows = [typed(n, by_name[n]) for n in crossed]
         is_joined, received = _next_live_row(walk, axis, rows, typed("mask", by_name["mask"]), axis_name)
+        past = {n: jnp.where(is_joined, row, past[n]) for n, row in zip(crossed, received, strict=True)}
     else:
-        is_joined, received = ~walked_first(walk.reverse, axis_name), []
+        is_joined = ~walked_first(walk.reverse, axis_name).reshape((1,) * operands[0].ndim)
         for n in crossed:
             by_name[n], row = with_edge(by_name[n], axis, walk.reverse)
-            received.append(next_ones(typed(n, row), walk.reverse, axis_name))
-    past = {}
-    for name, row in zip(crossed, received, strict=True):
-        edge = walk.edge_of(name)
-        end = jnp.zeros((1,) * row.ndim, row.dtype) if edge is None else typed(name, by_name[edge])
-        past[f"past_{name}"] = jnp.where(is_joined, row, end)
-    is_joined = is_joined.reshape(is_joined.shape or (1,) * operands[0].ndim)
+            sent[n] = typed(n, row)
+    rows_at_edges = {f"sent_{n}": x for n, x in sent.items()} | {f"past_{n}": x for n, x in past.items()}
     kept = [n for n in walk.names if n not in dict(walk.edges).values()]
-    flags = [n for n in kept if n in walk.flags] + [f"past_{n}" for n in crossed if n in walk.flags]
+    flags = [n for n in (*kept, *rows_at_edges) if n.removeprefix("sent_").removeprefix("past_") in walk.flags]
     shard = Shard(
-        names=(*kept, *past, "joined"),
+        names=(*kept, *rows_at_edges, "joined"),
         reverse=walk.reverse,
         flags=(*flags, "joined"),
-        fixed=(*(n for n in kept if n in walk.fixed), *past, "joined"),
+        fixed=(*(n for n in kept if n in walk.fixed), *rows_at_edges, "joined"),
         edges=tuple((name, f"past_{name}") for name in crossed),
         init=walk.init,
         mask=walk.mask,
         mask_mode=walk.mask_mode,
         over=axis_name,
+        sent=tuple((f"sent_{name}", f"past_{name}") for name in sent),
         base=walk,
     )
-    return shard, (*(by_name[n] for n in kept), *past.values(), is_joined)
+    return shard, (*(by_name[n] for n in kept), *rows_at_edges.values(), is_joined)
 
 
 def _walked_before(walk: Walk, axis_name: str):

@@ -1,6 +1,8 @@
-"""What the shards of time exchange: each is an affine map of the state that enters it, and the maps of all are composed."""
+"""A walk over the shards of time, lowered around one exchange; and rows that pass from a shard to the next."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -8,12 +10,14 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from ._backends import affine
+from . import _exchange
 from ._partition import apart
 
 
 def lower(ctx, operands, implementation, walk, axis: int, dtypes):
     """Lowers a walk over a shard: what it does to a state, one exchange, and the walk from the state that enters it."""
+    told, kinds = walk.told, len(dtypes) - len(walk.told)
+    walk = dataclasses.replace(walk, told=())
 
     def stage(function, avals, values):
         types: list[ShapedArray] = []
@@ -27,35 +31,31 @@ def lower(ctx, operands, implementation, walk, axis: int, dtypes):
         return types, mlir.lower_fun(traced, multiple_results=True)(inner, *values)
 
     def leave(*operands):
-        (a, b), maps = implementation.leave(walk, operands, axis)
-        return [a, b, *maps]
+        (a, b), maps = implementation.leave(walk, _exchange.waiting(walk, operands, axis), axis)
+        return [_exchange.packed(walk, operands, axis, a, b), *maps]
 
-    def exchange(a, b, *init):
-        return [_incoming(a, b, *init, reverse=walk.reverse, over=walk.over)]
+    def exchange(vector):
+        return [jax.lax.all_gather(vector, walk.over), jax.lax.axis_index(walk.over)]
 
-    def enter(entry, *values):
+    def enter(vectors, me, *values):
         n = len(operands)
-        return implementation.enter(walk, values[:n], axis, dtypes, list(values[n:]), entry)
+        known, entry, stepped = _exchange.arrived(walk, values[:n], axis, vectors, me)
+        outs = implementation.enter(walk, known, axis, dtypes[:kinds], list(values[n:]), entry, stepped)
+        by_name = {**dict(zip(walk.names, known, strict=True)), "incoming": entry}
+        return [*outs, *(jnp.broadcast_to(by_name[name], entry.shape) for name in told)]
 
     avals = [ShapedArray(a.shape, a.dtype) for a in ctx.avals_in]  # an array's type, not how it varies over a mesh
     left_types, left = stage(apart(leave), avals, operands)
-    init = [walk.names.index(walk.init)] if walk.init else []
-    passed = [*left_types[:2], *(avals[k] for k in init)], [*left[:2], *(operands[k] for k in init)]
-    entry_types, entry = stage(exchange, *passed)
-    return stage(apart(enter), [*entry_types, *avals, *left_types[2:]], [*entry, *operands, *left[2:]])[1]
+    came_types, came = stage(exchange, left_types[:1], left[:1])
+    return stage(apart(enter), [*came_types, *avals, *left_types[1:]], [*came, *operands, *left[1:]])[1]
 
 
-def _incoming(a, b, *init, reverse: bool, over: str):
-    """The state that enters this shard, where shard k maps the one that enters it to a[k] * state + b[k]."""
-    rows = [a, b, *(jnp.broadcast_to(x.astype(a.dtype), a.shape) for x in init)]
-    rows = jax.lax.all_gather(jnp.stack(rows), over)
-    order, me = range(rows.shape[0]), jax.lax.axis_index(over)
-    order = order[::-1] if reverse else order
-    state = rows[order[0], 2] if init else jnp.zeros_like(rows[0, 0])
-    for k in order:
-        before = k > me if reverse else k < me
-        state = jnp.where(before, affine(rows[k, 0], state, rows[k, 1]), state)
-    return state
+def resolved(walk, operands):
+    """(a walk that waits for no rows, its operands): `walk` with the rows of the shard walked before this one in place."""
+    by_name = dict(zip(walk.names, operands, strict=True))
+    for row, edge in walk.sent:
+        by_name[edge] = jnp.where(by_name["joined"], next_ones(by_name[row], walk.reverse, walk.over), by_name[edge])
+    return dataclasses.replace(walk, sent=()), tuple(by_name.values())
 
 
 # x, and its first or last row: so that x and the row have one cotangent, which is that of x with one row changed in place

@@ -114,32 +114,41 @@ def _jvp(primals, tangents, *, walk, axis, dtypes, implementation, **_):
         for name, x, tangent in zip(walk.names, primals, tangents, strict=True)
         if not isinstance(tangent, ad.Zero) and jnp.issubdtype(x.dtype, jnp.floating) and name not in walk.flags
     }
-    if walk.mirrored or walk.saved or isinstance(walk, Tangent):
+    if walk.mirrored or walk.saved or walk.told or isinstance(walk, Tangent):
         return _jvp_by_parts(primals, moved, walk, axis, dtypes, implementation)
     by_name = dict(zip(walk.names, primals, strict=True))
-    for name, edge in walk.edges:
+    ends = [pair for row, edge in walk.sent for pair in ((row, edge), (edge, row))]
+    for name, edge in (*ends, *walk.edges):
         if edge in moved and name not in moved:  # the tangent of the edge stands past the end of this one
             moved[name] = jnp.zeros_like(by_name[name])
-    keep = _to_keep(walk, tuple(moved), accumulator(walk, [x.dtype for x in primals])) if moved else ()
-    outs, kept = _keeping(walk, primals, axis, dtypes, implementation, keep)
     if not moved:
+        outs = run(walk, primals, axis, dtypes, implementation)
         return outs, [ad.Zero(jax.typeof(out).to_tangent_aval()) for out in outs]
+    keep = _to_keep(walk, tuple(moved), accumulator(walk, [x.dtype for x in primals]))
+    outs, kept, known = _keeping(walk, primals, axis, dtypes, implementation, keep)
     tangent = Tangent.of(walk, tuple(moved), keep)
-    return outs, run(tangent, (*primals, *kept, *moved.values()), axis, dtypes, implementation)
+    return outs, run(tangent, (*known, *kept, *moved.values()), axis, dtypes, implementation)
 
 
 def _jvp_by_parts(primals, moved, walk, axis, dtypes, implementation):
     """Any walk is pointwise work around the linear one: this serves the derivatives of derivatives."""
 
-    def by_primitive(a, b, init, axis, reverse):
-        x = linear(a, b, init, axis, reverse, implementation, walk.over)
-        return x, _shards.entering(x, init, axis, reverse, walk.over) if walk.over else init
-
     by_parts = dataclasses.replace(walk, careful=True) if isinstance(walk, Adjoint) else walk
 
     def parts(moved):
         operands = [moved.get(name, x) for name, x in zip(walk.names, primals, strict=True)]
-        return _backends.evaluate(by_parts, operands, axis, dtypes, by_primitive, careful=True)
+        alone, operands = _shards.resolved(by_parts, operands)
+        known = dict(zip(walk.names, operands, strict=True))
+
+        def by_primitive(a, b, init, axis, reverse):
+            x = linear(a, b, init, axis, reverse, implementation, walk.over)
+            known["incoming"] = _shards.entering(x, init, axis, reverse, walk.over) if walk.over else init
+            return x, known["incoming"]
+
+        alone, n = dataclasses.replace(alone, told=()), len(dtypes) - len(walk.told)
+        outs = _backends.evaluate(alone, operands, axis, dtypes[:n], by_primitive, careful=True)
+        edge = _backends.entry_of(walk, operands, axis).shape
+        return [*outs, *(jnp.broadcast_to(known[name], edge) for name in walk.told)]
 
     outs = run(walk, primals, axis, dtypes, implementation)
     by_name = dict(zip(walk.names, primals, strict=True))
@@ -152,32 +161,37 @@ ad.primitive_jvps[walk_p] = _jvp
 @functools.lru_cache(maxsize=512)
 def _to_keep(walk: Walk, wanted: tuple[str, ...], dtype) -> tuple[str, ...]:
     """What the adjoint reads that no operand holds."""
-    from ._backends._kernel import printed
+    from ._backends._formula import printed
 
     possible = Adjoint.may_keep(walk)
-    full = Adjoint.of(walk, wanted, tuple(range(len(walk.kinds))), possible)
+    full = Adjoint.of(walk, _edges_for_rows(walk, wanted), tuple(range(len(walk.kinds))), possible)
     with _partition.nowhere():
         reads = printed(full, dtype).reads
     kept = tuple(name for name in possible if name in reads)
     return (*kept, "incoming") if walk.over and "x" in kept else kept
 
 
+def _edges_for_rows(walk: Walk, names) -> tuple[str, ...]:
+    """The names of operands, where a row that is sent is known by the edge it stands at."""
+    return tuple(dict.fromkeys(dict(walk.sent).get(name, name) for name in names))
+
+
 def _keeping(walk, operands, axis, dtypes, implementation, keep: tuple[str, ...]):
-    """The outputs of `walk`, and what else it passed that is named in `keep`."""
+    """(the outputs of `walk`, what else it passed that is named in `keep`, the operands with what other shards sent)."""
     own = getattr(walk, "state_out", None)
     # an output in float16 is not the state: a sum may pass its range
     reuse = "x" in keep and own is not None and not walk.skips and dtypes[own] != jnp.float16
     extra = tuple(name for name in keep if name != "incoming" and not (name == "x" and reuse))
+    told = (*(edge for _, edge in walk.sent), *(name for name in keep if name == "incoming"))
     wide = accumulator(walk, [x.dtype for x in operands])
-    outs = run(walk.saving(extra), operands, axis, (*dtypes, *(wide for _ in extra)), implementation)
+    types = [jnp.dtype(bool) if name in walk.flags else wide for name in (*extra, *told)]
+    outs = run(walk.saving(extra, told), operands, axis, (*dtypes, *types), implementation)
     n = len(walk.kinds)
-    kept = dict(zip(extra, outs[n:], strict=True))
+    kept = dict(zip((*extra, *told), outs[n:], strict=True))
     if reuse:
         kept["x"] = outs[own]
-    if "incoming" in keep:
-        init = dict(zip(walk.names, operands, strict=True)).get(walk.init or "", jnp.zeros((), kept["x"].dtype))
-        kept["incoming"] = _shards.entering(kept["x"], init, axis, walk.reverse, walk.over)
-    return outs[:n], [kept[name] for name in keep]
+    known = [kept[name] if name in told else x for name, x in zip(walk.names, operands, strict=True)]
+    return outs[:n], [kept[name] for name in keep], known
 
 
 def _transpose(cotangents, *operands, walk, axis, implementation, **_):
@@ -208,22 +222,29 @@ ad.primitive_transposes[walk_p] = _transpose
 def _pull(base, known, names, wanted, axis, cotangents, implementation):
     """The cotangents of the `wanted` operands of `base`, with the shapes and types of their avals."""
     kept = names[len(base.names) : len(known)]
-    mirrored = Adjoint.of(base, tuple(wanted), tuple(cotangents), kept)
+    sought = _edges_for_rows(base, wanted)
+    mirrored = Adjoint.of(base, sought, tuple(cotangents), kept)
     operands = (*known, *cotangents.values())
     full = batch_shape(mirrored, [x.shape for x in operands], axis)
     wide = accumulator(mirrored, [x.dtype for x in operands])
-    sums = [[i for i, n in enumerate(aval.shape) if i != axis and n == 1 != full[i]] for aval in wanted.values()]
+    sums = {
+        name: [i for i, n in enumerate(aval.shape) if i != axis and n == 1 != full[i]] for name, aval in wanted.items()
+    }
     dtypes = [
-        wide if over or kind in (SUM, EDGE) else aval.dtype
-        for over, kind, aval in zip(sums, mirrored.kinds, wanted.values(), strict=True)
+        wide if kind in (SUM, EDGE) or sums[name] else wanted[name].dtype
+        for name, kind in zip(sought, mirrored.kinds, strict=True)
     ]
-    outs = run(mirrored, operands, axis, dtypes, implementation)
-    if base.over and base.init in wanted:  # which only the shard that is walked first has read
-        first = _shards.walked_first(base.reverse, base.over)
-        outs = [jnp.where(first, out, 0) if n == base.init else out for n, out in zip(wanted, outs, strict=True)]
+    outs = dict(zip(sought, run(mirrored, operands, axis, dtypes, implementation), strict=True))
+    sent = {row: edge for row, edge in base.sent if row in wanted}
+    if sent:
+        stacked = jnp.stack([outs[edge] for edge in sent.values()])
+        outs.update(zip(sent, _shards.next_ones(stacked, not base.reverse, base.over), strict=True))
+    for name in (base.init, *(edge for _, edge in base.sent)):
+        if base.over and name in wanted:  # which only the shard that is walked first has read
+            outs[name] = jnp.where(_shards.walked_first(base.reverse, base.over), outs[name], 0)
     return {
-        name: (jnp.sum(out, over, keepdims=True) if over else out).astype(wanted[name].dtype)
-        for name, out, over in zip(wanted, outs, sums, strict=True)
+        name: (jnp.sum(outs[name], over, keepdims=True) if over else outs[name]).astype(wanted[name].dtype)
+        for name, over in sums.items()
     }
 
 

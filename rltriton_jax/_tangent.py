@@ -41,6 +41,7 @@ class Tangent(Walk):
             mask=base.mask,
             mask_mode=base.mask_mode,
             over=base.over,
+            sent=tuple((f"d_{row}", f"d_{edge}") for row, edge in base.sent if row in moved),
             base=base,
             moved=moved,
         )

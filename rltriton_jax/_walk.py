@@ -63,6 +63,8 @@ class Walk:
     An operand has one row a step, or T + 1 rows (`long`: the last row stands past the end), or one row for all time
     (`fixed`). `edges` names the fixed operand that stands past the end of a series. `over` is the mesh axis whose shards
     hold consecutive blocks of time: the first that is walked starts from `init`, each other where the one before ended.
+    Of a pair (row, edge) in `sent`, the edge is, where shards are `joined`, the row of the shard that was walked before.
+    `told` names what else is handed out behind the outputs: edges as they came from there, or the state, `incoming`.
     Subclasses define `step`, `read` and `kinds`.
     """
 
@@ -77,6 +79,9 @@ class Walk:
     mask_mode: str = "skip"
     saved: tuple[str, ...] = ()
     over: str | None = None
+    sent: tuple[tuple[str, str], ...] = ()
+    told: tuple[str, ...] = ()
+    stepped: str | None = None
 
     mirrored = False  # a mirrored walk (an adjoint) has its edge past its own end, and visits it
 
@@ -138,18 +143,23 @@ class Walk:
             extra.append(jnp.where(value, 1.0, 0.0) if source in (*self.flags, "beside") else value)
         return (*outs, *extra)
 
-    def saving(self, names: tuple[str, ...]) -> Walk:
+    def saving(self, names: tuple[str, ...], told: tuple[str, ...] = ()) -> Walk:
         """This walk, which also hands out the state (`x`) and what the next live step holds (`ahead_NAME`)."""
-        return dataclasses.replace(self, saved=names)
+        return dataclasses.replace(self, saved=names, told=told)
 
     def to_run(self) -> Walk:
         """This walk without what only its derivatives need."""
         return self
 
     def entered(self) -> Walk:
-        """This walk, its state at the start given by an operand of its own, `entry`."""
-        names, fixed = (*self.names, "entry"), (*self.fixed, "entry")
-        return dataclasses.replace(self, names=names, fixed=fixed, init="entry")
+        """This walk, its state at the start given by an operand of its own, `entry`; behind the first step by `stepped`.
+
+        The latter only where that step reads what another shard sends: the map of this shard goes without it.
+        """
+        stepped = "stepped" if self.sent else None
+        given = ("entry", "stepped") if stepped else ("entry",)
+        names, fixed = (*self.names, *given), (*self.fixed, *given)
+        return dataclasses.replace(self, names=names, fixed=fixed, init="entry", stepped=stepped)
 
     @property
     def visits_past_end(self) -> bool:
@@ -158,7 +168,7 @@ class Walk:
 
     @property
     def all_kinds(self) -> tuple[str, ...]:
-        return (*self.kinds, *(STEP for _ in self.saved))
+        return (*self.kinds, *(STEP for _ in self.saved), *(EDGE for _ in self.told))
 
     def edge_of(self, name: str) -> str | None:
         return dict(self.edges).get(name)

@@ -77,3 +77,9 @@ def launches(compiled):
     entry = compiled.as_text().split("ENTRY", 1)[1]
     free = {"parameter", "constant", "get-tuple-element", "tuple", "bitcast"}
     return Counter(op for op in re.findall(r"= (?:\([^=]*?\)|\S+) ([a-z\-]+)\(", entry) if op not in free)
+
+
+def exchanges(compiled):
+    """How often ENTRY runs each kind of collective."""
+    collective = re.compile(r"(all-|reduce-scatter|collective-)(?!.*-done$)")
+    return Counter(op.removesuffix("-start") for op in launches(compiled).elements() if collective.match(op))

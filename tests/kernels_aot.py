@@ -49,7 +49,8 @@ def kernel_of(walk, avals, axis, dtypes, tile=None):
 
 def entered(walk, avals, axis):
     """The walk that the kernels know: of a shard of time, that with the state that enters it."""
-    return (walk.entered(), [*avals, _backends.entry_of(walk, avals, axis)]) if walk.over else (walk, avals)
+    entry = _backends.entry_of(walk, avals, axis)
+    return _backends.entered(walk, avals, entry, entry) if walk.over else (walk, avals)
 
 
 def compiled(which, walk, avals, axis, dtypes, target, tile=None):

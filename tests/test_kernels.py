@@ -103,9 +103,13 @@ def _calls():
     shard = lambda r, v, e: rltriton_jax.gae(
         r, v, bootstrap_value=0.0, mask=e, discount=0.9, lambda_=0.9, axis_name="t"
     )
+    unmasked = lambda r, v, e: rltriton_jax.gae(
+        r, v, bootstrap_value=0.0, terminated=e, discount=0.9, lambda_=0.9, axis_name="t"
+    )
     long, live = jax.ShapeDtypeStruct((8192, 64), jnp.float32), jax.ShapeDtypeStruct((8192, 64), jnp.bool_)
     options |= {
         "gae-over_time": (lambda a, *args: over_time(shard, 3)(*args), (long, long, live)),
+        "gae-over_time-unmasked": (lambda a, *args: over_time(unmasked, 3)(*args), (long, long, live)),
         "gae-over_time-gradient": (lambda a, *args: over_time(
             lambda r, v, e, c: jax.vjp(lambda r, v: shard(r, v, e), r, v)[1](rltriton_jax.GAE(c, c)), 4)(*args),
             (long, long, live, long)),

@@ -11,7 +11,7 @@ import numpy as np
 from .._walk import EDGE, SUM, Walk, accumulator, batch_shape, out_shape
 from . import _jax_triton
 from ._plain import affine as affine
-from ._plain import associative_prefix, by_associative_scan, by_scan, scan_prefix
+from ._plain import associative_prefix, by_associative_scan, by_scan, scan_prefix, without_first
 from ._plain import evaluate as evaluate
 from ._plain import step_arrays as step_arrays
 from ._tiles import tile_for
@@ -39,16 +39,16 @@ class ByKernels:
     def leave(self, walk: Walk, operands, axis: int):
         """(the map (a, b) from the state that enters a shard to the one that leaves it, what `enter` needs again)."""
         entry = entry_of(walk, operands, axis)
-        walk, operands = walk.entered(), [*operands, entry]  # which no kernel reads before `enter`
+        walk, operands = entered(walk, operands, entry, entry)  # which no kernel reads before `enter`
         seen, kernel = _plan(walk, operands, axis)
         maps = self._maps(walk, operands, axis, seen, kernel)
         grid = (kernel.grid[0] // kernel.tile.segments,)
         end = [x[-1:] for x in maps[:-2]] if walk.visits_past_end else []
         return self._launch(kernel, kernel.total, operands, [*end, *maps[-2:]], [entry, entry], grid), maps
 
-    def enter(self, walk: Walk, operands, axis: int, dtypes, maps, entry):
+    def enter(self, walk: Walk, operands, axis: int, dtypes, maps, entry, stepped):
         """The outputs of a shard which `entry` enters."""
-        walk, operands = walk.entered(), [*operands, entry]
+        walk, operands = entered(walk, operands, entry, stepped)
         seen, kernel = _plan(walk, operands, axis)
         return self._scan(walk, operands, axis, dtypes, seen, kernel, maps)
 
@@ -88,6 +88,13 @@ def _plan(walk: Walk, operands, axis: int):
     types = tuple(jnp.dtype(x.dtype) for x in operands)
     seen = view(walk, [tuple(x.shape) for x in operands], axis, types)
     return seen, build(walk, types, seen, tile_for(seen))
+
+
+def entered(walk: Walk, operands, entry, stepped):
+    """(`walk` with the state that enters it, and that behind its first step, among its operands, these)."""
+    given = {"entry": entry, "stepped": stepped}
+    walk, n = walk.entered(), len(walk.names)
+    return walk, [*operands, *(given[name] for name in walk.names[n:])]
 
 
 def entry_of(walk: Walk, operands, axis: int):
@@ -165,13 +172,16 @@ class Plain:
 
     def leave(self, walk: Walk, operands, axis: int):
         """(the map (a, b) from the state that enters a shard to the one that leaves it, what `enter` needs again)."""
-        maps = self._prefix(*step_arrays(walk, operands, axis), axis, walk.reverse)
+        a, b = step_arrays(walk, operands, axis)
+        if walk.sent:
+            a, b = without_first(a, b, axis, walk.reverse)
+        maps = self._prefix(a, b, axis, walk.reverse)
         last = 0 if walk.reverse else maps[0].shape[axis] - 1
         return [jax.lax.index_in_dim(x, last, axis) for x in maps], list(maps)
 
-    def enter(self, walk: Walk, operands, axis: int, dtypes, maps, entry):
+    def enter(self, walk: Walk, operands, axis: int, dtypes, maps, entry, stepped):
         """The outputs of a shard which `entry` enters."""
-        return evaluate(walk, operands, axis, dtypes, lambda *_: (affine(maps[0], entry, maps[1]), entry))
+        return evaluate(walk, operands, axis, dtypes, lambda *_: (affine(maps[0], stepped, maps[1]), entry))
 
 
 IMPLEMENTATIONS: dict[str, ByKernels | Plain] = {

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from .._walk import EDGE, LONG, STEP, SUM, Walk, accumulator
-from ._formula import PLACES, Formula
-from ._formula import printed as printed
+from ._formula import PLACES, Formula, printed
 from ._text import compile_text
 from ._tiles import Tile
 from ._view import View
@@ -87,7 +86,8 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
     )  # fmt: skip
     reduce = total = None
     if maps or walk.over:
-        reduce = _launch(walk, formula, view, "reduce", ("step",), follows, seen, False, 2, dict(STEP="step", **common))
+        constants = dict(STEP="step", HEAD=int(bool(walk.sent)), **common)
+        reduce = _launch(walk, formula, view, "reduce", ("step",), follows, seen, False, 2, constants)
     if walk.over:
         constants = dict(PAST_STEP=past["PAST_STEP"], PADDED=padded, **common)
         total = _launch(walk, formula, view, "total", ("past_step",), follows, at_end, True, 2, constants)
@@ -108,9 +108,10 @@ def _launch(walk, formula, view, body, functions, follows, seen, maps, outs, con
     looped = {"walk": formula.rows, "reduce": formula.used["step"], "total": used}[body]
     rows = looped | ({f"now_{walk.mask}"} if walk.mask else set())
     read = {name for name in walk.names if any(f"{place}_{name}" in used | rows for place in PLACES)}
-    if whole and walk.init:
-        read.add(walk.init)
-    read |= {edge for name, edge in walk.edges if name in read}
+    started = tuple(name for name in (walk.init, walk.stepped) if name) if whole else ()
+    read.update(started)
+    if not constants.get("HEAD"):  # only the first step reads what stands past the end
+        read |= {edge for name, edge in walk.edges if name in read}
     operands = tuple(k for k, name in enumerate(walk.names) if name in read)
     names = [walk.names[k] for k in operands]
 
@@ -135,6 +136,7 @@ def _launch(walk, formula, view, body, functions, follows, seen, maps, outs, con
     }
     if whole:
         constants["INIT"] = names.index(walk.init) if walk.init else -1
+        constants["STEPPED"] = names.index(walk.stepped) if walk.stepped else -1
     scope: dict[str, Any] = {"tl": tl, body: getattr(bodies, body)}
     for key in functions:
         scope[key] = triton.jit(compile_text(_device_function(key, formula, names), key, scope))

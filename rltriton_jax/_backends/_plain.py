@@ -19,6 +19,12 @@ def _compose(first, then):
     return jnp.where(then[0] == 0, 0, first[0] * then[0]), affine(then[0], first[1], then[1])
 
 
+def without_first(a, b, axis, reverse):
+    """The maps (a, b) of steps, the first of which does nothing."""
+    first = jax.lax.broadcasted_iota(jnp.int32, a.shape, axis) == (a.shape[axis] - 1 if reverse else 0)
+    return jnp.where(first, 1, a), jnp.where(first, 0, b)
+
+
 def associative_prefix(a, b, axis, reverse):
     """The maps from the state before the first step to that at every step."""
     return jax.lax.associative_scan(_compose, (a, b), axis=axis, reverse=reverse)

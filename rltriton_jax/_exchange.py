@@ -1,0 +1,104 @@
+"""What the shards of time tell each other at once: their affine maps of the state, and rows at their edges."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from ._backends import affine, entry_of, step_arrays
+from ._backends._formula import printed
+from ._walk import Walk, accumulator
+
+
+def waiting(walk: Walk, operands, axis: int):
+    """The operands while rows of other shards are awaited: 0 in their place, of their shape, so that kernels are the same."""
+    shape, edges = entry_of(walk, operands, axis).shape, {edge for _, edge in walk.sent}
+    named = zip(walk.names, operands, strict=True)
+    return [jnp.zeros(shape, x.dtype) if name in edges else x for name, x in named]
+
+
+def packed(walk: Walk, operands, axis: int, a, b):
+    """What this shard tells, as one vector. (a, b) is its map of the state, without the first step if that waits for rows."""
+    rows = [x.astype(a.dtype) for x in _rows(walk, operands, axis).values()]
+    return jnp.concatenate([x.reshape(-1) for x in (a, b, *rows)])
+
+
+def arrived(walk: Walk, operands, axis: int, vectors, me):
+    """(the operands with the rows that came from other shards, the state that enters, that behind the first step).
+
+    `vectors` are what all shards tell, and `me` is the place of this one.
+    """
+    (a, b), rows = _unpacked(walk, operands, axis, vectors)
+    if not walk.sent:
+        return operands, *[_entering(walk, a, b, rows, me)] * 2
+    came = _from_neighbours(walk, rows, a.shape)
+    first_a, first_b = _first_steps(walk, rows | came, axis, a)
+    state = _entering(walk, first_a, first_b, rows, me, (a, b))
+    operands = [_at(came[name], me) if name in came else x for name, x in zip(walk.names, operands, strict=True)]
+    return operands, state, affine(_at(first_a, me), state, _at(first_b, me))
+
+
+def _rows(walk: Walk, operands, axis: int):
+    """By name, one row of every operand of which the others must know."""
+    by_name = dict(zip(walk.names, operands, strict=True))
+    names = [walk.init] if walk.init else []
+    if walk.sent:
+        used = printed(walk, accumulator(walk, [x.dtype for x in operands])).used["step"]
+        names += [name for name in walk.names if f"now_{name}" in used or name in walk.fixed and f"near_{name}" in used]
+        names += [edge for name, edge in walk.edges if f"near_{name}" in used]
+        names += [name for pair in walk.sent for name in pair]
+    at = -1 if walk.reverse else 0
+    return {name: by_name[name] if name in walk.fixed else _row(by_name[name], axis, at) for name in names}
+
+
+def _row(x, axis: int, at: int):
+    at %= x.shape[axis]
+    return jax.lax.slice_in_dim(x, at, at + 1, axis=axis)
+
+
+def _unpacked(walk: Walk, operands, axis: int, vectors):
+    """((a, b), the rows by name) of all shards, which lie along a first axis."""
+    entry, rows = entry_of(walk, operands, axis), _rows(walk, operands, axis)
+    parts, start = [], 0
+    for like in (entry, entry, *rows.values()):
+        part = vectors[:, start : start + math.prod(like.shape)]
+        parts.append(part.reshape(-1, *like.shape))
+        start += part.shape[1]
+    flags = {name: x != 0 if name in walk.flags else x for name, x in zip(rows, parts[2:], strict=True)}
+    return parts[:2], flags
+
+
+def _from_neighbours(walk: Walk, rows, shape):
+    """What stands at the edge of each shard: the row of the one walked before, and for the first its own end."""
+    out = {}
+    for row, edge in walk.sent:
+        x, end = (jnp.broadcast_to(rows[name], shape) for name in (row, edge))
+        out[edge] = jnp.concatenate([x[1:], end[-1:]] if walk.reverse else [end[:1], x[:-1]])
+    return out
+
+
+def _first_steps(walk: Walk, rows, axis: int, like):
+    """The maps of the first steps of all shards."""
+    nothing = jnp.zeros((1,) * like.ndim, like.dtype)  # in place of what the step does not read
+    maps = step_arrays(walk, [rows.get(name, nothing) for name in walk.names], axis + 1)
+    return [jnp.broadcast_to(x, like.shape) for x in maps]
+
+
+def _entering(walk: Walk, a, b, rows, me, rest=None):
+    """The state that enters this shard, where shard k maps the one that enters it by (a[k], b[k]), and then by `rest`."""
+    order = range(a.shape[0])[:: -1 if walk.reverse else 1]
+    like = b if rest is None else rest[1]
+    state = jnp.zeros_like(like[0]) if walk.init is None else jnp.broadcast_to(rows[walk.init][order[0]], like[0].shape)
+    for k in order[:-1]:
+        then = affine(a[k], state, b[k])
+        if rest is not None:
+            then = affine(rest[0][k], then, rest[1][k])
+        before = k > me if walk.reverse else k < me
+        state = jnp.where(before, then, state)
+    return state
+
+
+def _at(x, k):
+    return jax.lax.dynamic_index_in_dim(x, k, keepdims=False)
