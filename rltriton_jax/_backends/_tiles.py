@@ -74,20 +74,19 @@ def _columns(view: View) -> Tile:
         return _few_inside(inner, view.length)
     width = min(32, _power_of_2(view.columns))
     warps = max(1, width // 4)
-    many = view.numbers >= _MANY
     programs = -(-view.columns // width)
     if programs >= 1024 and width == 32:
         return _many_columns(view)
     segments = _segments(programs, _FULL - 4, view.length, 64, 256)
     if segments > 1:
-        return Tile(8, 8, width, warps if many else max(1, warps // 2), False, segments)
+        return Tile(8, 8, width, max(1, width // 8), False, segments)
     if view.length <= 16:
-        return Tile(4, 4, width, max(1, warps // 2), False)
+        return Tile(4, 4, width, max(1, width // 8), False)
     if view.length <= 128:
         runs = min(16, _power_of_2(-(-view.length // 8)))
-        return Tile(runs, 8, width, max(1, runs * width // (32 if many else 64)), False)
-    if programs >= 384 or many:
-        return Tile(4, 8, width, max(1, warps // 2), False, 1, True)
+        return Tile(runs, 8, width, max(1, runs * width // (64 if view.numbers < _MANY else 32)), False)
+    if programs >= 384 or view.numbers >= _MANY:
+        return Tile(4, 8, width, max(1, width // 8), False, 1, True)
     if view.numbers == 1:
         return Tile(8, 16, width, warps, False, 1, True)
     if view.numbers == 2:
