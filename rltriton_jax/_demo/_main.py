@@ -76,9 +76,12 @@ def _run(p: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     small = data.cut(*INTERPRETED)
     compared = {}
     for estimator in estimators:
-        whole, part = (Comparison(estimator, used, args.seed) for used in (data, small))
+        by_shape: dict[tuple[int, int], Comparison] = {}
         for name in names:
-            compared[estimator, name] = part if name == "interpret" else whole
+            used = small if name == "interpret" else data
+            if used.shape not in by_shape:
+                by_shape[used.shape] = Comparison(estimator, used, args.seed)
+            compared[estimator, name] = by_shape[used.shape]
     results = []
     with _report.bar(2 * len(compared)) as advance:
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # lax.associative_scan takes XLA seconds to compile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import statistics
@@ -57,7 +58,7 @@ def why_not(implementation: str) -> str | None:
 
 
 def _lowered(estimator: str, args: Arguments, implementation: str) -> jax.stages.Lowered:
-    """A function of the arrays among `args`."""
+    """A function of the arrays among `args`, ready to be compiled."""
     rest = {name: x for name, x in args.items() if not isinstance(x, jax.Array)}
 
     def call(arrays: dict[str, jax.Array]) -> tuple[jax.Array, ...]:
@@ -126,30 +127,21 @@ class Comparison:
         return _largest(errors)
 
     def prepare(self, implementation: str) -> Callable[[], None]:
-        """What is left of compiling a call, which any thread may do; what goes wrong shows when it is called."""
+        """What is left of compiling a call, which any thread may do. What fails is left to `run`, which says why."""
 
-        def fails(error: Exception) -> Callable[..., Any]:
-            def call(_: Any) -> Any:
-                raise error
-
-            return call
-
-        def compile() -> None:
-            try:
+        def finish() -> None:
+            with contextlib.suppress(Exception):
                 self._programs[implementation] = lowered.compile()
-            except Exception as error:
-                self._programs[implementation] = fails(error)
 
         try:
             lowered = _lowered(self.estimator, self.args, implementation)
-        except Exception as error:
-            self._programs[implementation] = fails(error)
+        except Exception:
             return lambda: None
-        return compile
+        return finish
 
     def _program(self, implementation: str) -> Callable[..., Any]:
         if implementation not in self._programs:
-            self.prepare(implementation)()
+            self._programs[implementation] = _lowered(self.estimator, self.args, implementation).compile()
         return self._programs[implementation]
 
     def _base(self) -> tuple[jax.Array, ...]:
