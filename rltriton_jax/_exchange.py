@@ -66,8 +66,8 @@ def _unpacked(walk: Walk, operands, axis: int, vectors):
         part = vectors[:, start : start + math.prod(like.shape)]
         parts.append(part.reshape(-1, *like.shape))
         start += part.shape[1]
-    flags = {name: x != 0 if name in walk.flags else x for name, x in zip(rows, parts[2:], strict=True)}
-    return parts[:2], flags
+    named = {name: x != 0 if name in walk.flags else x for name, x in zip(rows, parts[2:], strict=True)}
+    return parts[:2], named
 
 
 def _from_neighbours(walk: Walk, rows, shape):

@@ -56,9 +56,9 @@ def _rows(view: View) -> Tile:
         return Tile(runs, 8, 1, 4, True, segments, view.length > 8 * runs * segments)
     if thin and view.columns >= 4 * _FULL:
         return Tile(64, 16, 1, 2, True) if view.skips else Tile(64, 8, 1, 2, True, 1, True)
-    few_programs = view.columns < 2048 and view.length >= 4096  # too few to hide the latency of memory
     if view.numbers >= _MANY:
         return Tile(64, 4, 1, 2, True, 1, True)
+    few_programs = view.columns < 2048 and view.length >= 4096  # too few to hide the latency of memory
     if few_programs or view.skips:
         steps = 8
     return Tile(runs, steps, 1, 4, True, 1, view.length > steps * runs)
