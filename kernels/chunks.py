@@ -15,7 +15,7 @@ STRIDE holds the stride of time, COLUMN the strides of DIMS, the axes of the col
 import triton
 import triton.language as tl
 
-from .tiles import affine, chain, expand, fetch, latest, offsets, series, time_of
+from .tiles import affine, chain, expand, fetch, fetch_where, latest, offsets, series, time_of
 
 # fmt: off
 
@@ -52,21 +52,62 @@ def past_end(ins, base, fixed, cm, FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE
 
 
 @triton.jit
+def step_before(s, cm, T: tl.constexpr, TOP: tl.constexpr, REVERSE: tl.constexpr):
+    """The time walked before the first step of each run, and whether there is such a step."""
+    t = time_of(s, -1, TOP, REVERSE)
+    if REVERSE:
+        return t, (t < T) & cm
+    else:
+        return t, (t >= 0) & cm
+
+
+@triton.jit
+def near_rows(ins, base, fixed, t, there, cm, ok, NEAR: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr,
+              EDGE: tl.constexpr, STRIDE: tl.constexpr, T: tl.constexpr, MASK: tl.constexpr, MIRRORED: tl.constexpr,
+              ROWS: tl.constexpr, ACC: tl.constexpr):
+    """The rows at times t where there are any, and row T of an operand that has one."""
+    out = ()
+    for k in tl.static_range(len(FIXED)):
+        if FIXED[k] or not NEAR[k]:
+            out = out + (fixed[k],)
+        else:
+            at = ins[k] + (base[k] + t * STRIDE[k])
+            if not ROWS and MASK >= 0:
+                # else Triton, which sees no order in a gather, lays it out across the other tiles and converts them all
+                at = tl.max_contiguous(tl.multiple_of(at, (1, 1)), (1, 2))
+            if EDGE[k] == -2 and MASK < 0 and not MIRRORED:
+                inside = cm & (t >= 0) & (t <= T)
+            else:
+                inside = there & cm & (t >= 0) & (t < T)
+            out = out + (fetch_where(at, inside, ok, False, FLAG[k], ACC),)
+    return out
+
+
+@triton.jit
 def chunk(ins, base, fixed, s, cm, ok, NOW: tl.constexpr, NEAR: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr,
-          STRIDE: tl.constexpr, T: tl.constexpr, TOP: tl.constexpr, R: tl.constexpr, ROWS: tl.constexpr,
-          REVERSE: tl.constexpr, EVEN: tl.constexpr, ACC: tl.constexpr):
-    """The rows of a chunk: for each operand a tuple of R tiles, or of one."""
+          EDGE: tl.constexpr, STRIDE: tl.constexpr, T: tl.constexpr, TOP: tl.constexpr, MASK: tl.constexpr,
+          R: tl.constexpr, ROWS: tl.constexpr, REVERSE: tl.constexpr, MIRRORED: tl.constexpr, EVEN: tl.constexpr,
+          ACC: tl.constexpr):
+    """The rows of a chunk, for each operand a tuple of R tiles, or of one; and the near rows of its runs' first steps.
+
+    With a mask, the chunk before tells where the near rows lie: they are left to `steps`.
+    """
     now = ()
     for k in tl.static_range(len(FIXED)):
         if not FIXED[k] and (NOW[k] or NEAR[k]):
             now = now + (series(ins[k], base[k], s, cm, ok, T, TOP, STRIDE[k], R, ROWS, REVERSE, EVEN, FLAG[k], ACC),)
         else:
             now = now + ((fixed[k],),)
-    return now
+    if MASK >= 0:
+        return now, fixed
+    else:
+        t, there = step_before(s, cm, T, TOP, REVERSE)
+        return now, near_rows(ins, base, fixed, t, there, cm, ok, NEAR, FLAG, FIXED, EDGE, STRIDE, T, MASK, MIRRORED, ROWS,
+                              ACC)
 
 
 @triton.jit
-def steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.constexpr,
+def steps(ins, base, fixed, edge, loaded, s, seen, cm, zero, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.constexpr,
           FAR: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr,
           T: tl.constexpr, TOP: tl.constexpr, HEAD: tl.constexpr, MASK: tl.constexpr, REVERSE: tl.constexpr,
           MIRRORED: tl.constexpr, ROWS: tl.constexpr, R: tl.constexpr, EVEN: tl.constexpr, ACC: tl.constexpr):
@@ -75,6 +116,7 @@ def steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP: tl.constexpr, NO
     The first HEAD steps of the walk are left out: they do nothing.
     """
     AXIS: tl.constexpr = 1 if ROWS else 0
+    now = loaded[0]
     every = tl.full(zero.shape, 1, tl.int1)
     if MASK >= 0:
         # the step walked before the first of each run is the last live one
@@ -88,30 +130,18 @@ def steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP: tl.constexpr, NO
             before = tl.where(every, seen, last)
         seen = tl.maximum(seen, tl.max(last, AXIS, keep_dims=True))
         has_near = before >= 0
-        t_near = time_of(before, 0, TOP, REVERSE)
+        near = near_rows(ins, base, fixed, time_of(before, 0, TOP, REVERSE), has_near, cm, None, NEAR, FLAG, FIXED, EDGE,
+                         STRIDE, T, MASK, MIRRORED, ROWS, ACC)
     else:
-        t_near = time_of(s, -1, TOP, REVERSE)
-        if REVERSE:
-            has_near = (t_near < T) & cm
-        else:
-            has_near = (t_near >= 0) & cm
-    near = ()
+        _, has_near = step_before(s, cm, T, TOP, REVERSE)
+        near = loaded[1]
+    nearer = ()
     for k in tl.static_range(len(FIXED)):
-        if FIXED[k] or not NEAR[k]:
-            near = near + (fixed[k],)
+        if FIXED[k] or not NEAR[k] or MIRRORED or (EDGE[k] == -2 and MASK < 0):
+            nearer = nearer + (near[k],)
         else:
-            at = ins[k] + (base[k] + t_near * STRIDE[k])
-            if not ROWS and MASK >= 0:
-                # else Triton, which sees no order in a gather, lays it out across the other tiles and converts them all
-                at = tl.max_contiguous(tl.multiple_of(at, (1, 1)), (1, 2))
-            if EDGE[k] == -2 and MASK < 0 and not MIRRORED:
-                near = near + (fetch(at, cm & (t_near >= 0) & (t_near <= T), FLAG[k], ACC),)
-            else:
-                x = fetch(at, has_near & cm & (t_near >= 0) & (t_near < T), FLAG[k], ACC)
-                if MIRRORED:
-                    near = near + (x,)
-                else:
-                    near = near + (tl.where(has_near, x, edge[k]),)
+            nearer = nearer + (tl.where(has_near, near[k], edge[k]),)
+    near = nearer
     av = ()
     bv = ()
     rows = ()

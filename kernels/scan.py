@@ -39,16 +39,17 @@ def reduce(ins, seens, maps, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.con
     runs = (w * R).to(INDEX)
     first = segment * CHUNKS
     if EARLY:
-        coming = chunk(ins, base, fixed, first * (W * R) + runs, cm, None, NOW, NEAR, FLAG, FIXED, STRIDE, T, TOP, R, ROWS,
-                       REVERSE, EVEN, ACC)
+        coming = chunk(ins, base, fixed, first * (W * R) + runs, cm, None, NOW, NEAR, FLAG, FIXED, EDGE, STRIDE, T, TOP,
+                       MASK, R, ROWS, REVERSE, MIRRORED, EVEN, ACC)
     for i in range(0, CHUNKS):
         s = (first + i) * (W * R) + runs
         if EARLY:
             now = coming
-            coming = chunk(ins, base, fixed, s + W * R, cm, i + 1 < CHUNKS, NOW, NEAR, FLAG, FIXED, STRIDE, T, TOP, R,
-                           ROWS, REVERSE, EVEN, ACC)
+            coming = chunk(ins, base, fixed, s + W * R, cm, i + 1 < CHUNKS, NOW, NEAR, FLAG, FIXED, EDGE, STRIDE, T, TOP,
+                           MASK, R, ROWS, REVERSE, MIRRORED, EVEN, ACC)
         else:
-            now = chunk(ins, base, fixed, s, cm, None, NOW, NEAR, FLAG, FIXED, STRIDE, T, TOP, R, ROWS, REVERSE, EVEN, ACC)
+            now = chunk(ins, base, fixed, s, cm, None, NOW, NEAR, FLAG, FIXED, EDGE, STRIDE, T, TOP, MASK, R, ROWS,
+                        REVERSE, MIRRORED, EVEN, ACC)
         av, bv, rows, seen = steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP, NOW, NEAR, FAR, FLAG, FIXED, EDGE,
                                    STRIDE, T, TOP, HEAD, MASK, REVERSE, MIRRORED, ROWS, R, EVEN, ACC)
         a, y = run_map(av, bv, R)
@@ -144,17 +145,18 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
     runs = (w * R).to(INDEX)
     first = segment * CHUNKS
     if EARLY:
-        coming = chunk(ins, base, fixed, first * (W * R) + runs, cm, None, NOW, NEAR, FLAG, FIXED, STRIDE, T, TOP, R, ROWS,
-                       REVERSE, EVEN, ACC)
+        coming = chunk(ins, base, fixed, first * (W * R) + runs, cm, None, NOW, NEAR, FLAG, FIXED, EDGE, STRIDE, T, TOP,
+                       MASK, R, ROWS, REVERSE, MIRRORED, EVEN, ACC)
 
     for i in range(0, CHUNKS):
         s = (first + i) * (W * R) + runs
         if EARLY:
             now = coming
-            coming = chunk(ins, base, fixed, s + W * R, cm, i + 1 < CHUNKS, NOW, NEAR, FLAG, FIXED, STRIDE, T, TOP, R,
-                           ROWS, REVERSE, EVEN, ACC)
+            coming = chunk(ins, base, fixed, s + W * R, cm, i + 1 < CHUNKS, NOW, NEAR, FLAG, FIXED, EDGE, STRIDE, T, TOP,
+                           MASK, R, ROWS, REVERSE, MIRRORED, EVEN, ACC)
         else:
-            now = chunk(ins, base, fixed, s, cm, None, NOW, NEAR, FLAG, FIXED, STRIDE, T, TOP, R, ROWS, REVERSE, EVEN, ACC)
+            now = chunk(ins, base, fixed, s, cm, None, NOW, NEAR, FLAG, FIXED, EDGE, STRIDE, T, TOP, MASK, R, ROWS,
+                        REVERSE, MIRRORED, EVEN, ACC)
         av, bv, rows, seen = steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP, NOW, NEAR, FAR, FLAG, FIXED, EDGE,
                                    STRIDE, T, TOP, 0, MASK, REVERSE, MIRRORED, ROWS, R, EVEN, ACC)
         a, y = run_map(av, bv, R)

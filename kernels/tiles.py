@@ -158,9 +158,10 @@ def series(ptr, base, s, cm, ok, T: tl.constexpr, TOP: tl.constexpr, STRIDE: tl.
             else:
                 out = out + (tiles[r],)
     else:
+        first = ptr + (base + time_of(s, 0, TOP, REVERSE) * STRIDE)
         for r in tl.static_range(R):
             t = time_of(s, r, TOP, REVERSE)
-            at = ptr + (base + t * STRIDE)
+            at = first + (-r * STRIDE if REVERSE else r * STRIDE)
             out = out + (fetch_where(at, (t >= 0) & (t < T) & cm, ok, EVEN, FLAG, ACC),)
     return out
 
@@ -184,9 +185,10 @@ def store_series(ptr, base, tiles, s, cm, T: tl.constexpr, TOP: tl.constexpr, ST
         else:
             tl.store(at, whole, mask=(t >= 0) & (t < T) & cm[:, :, None])
     else:
+        first = ptr + (base + time_of(s, 0, TOP, REVERSE) * STRIDE)
         for r in tl.static_range(R):
             t = time_of(s, r, TOP, REVERSE)
-            at = ptr + (base + t * STRIDE)
+            at = first + (-r * STRIDE if REVERSE else r * STRIDE)
             if EVEN:
                 tl.store(at, tiles[r])
             else:

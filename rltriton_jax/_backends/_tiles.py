@@ -25,7 +25,7 @@ def _power_of_2(n: int) -> int:
 
 
 _FULL = 132  # multiprocessors to keep busy: an H200's, and about those of its neighbours
-_MANY = 5  # numbers a step: adjoints of V-trace and its like read so many, and spill registers where others do not
+_MANY = 5  # numbers a step: adjoints of V-trace and its like read so many, and fill the registers
 
 
 def tile_for(view: View) -> Tile:
@@ -44,67 +44,82 @@ def _segments(programs: int, least: int, length: int, chunk: int, most: int) -> 
 
 
 def _rows(view: View) -> Tile:
-    """Steps adjacent in memory: a thread loads 4 at once, or 16 bytes of narrow ones; short series share a program."""
-    thin = view.numbers == 1 and view.length >= 1024  # a step reads so little that a thread must ask for more of them
-    steps = 8 if thin or view.narrow and view.length >= 256 else 4
-    runs = min(128, max(8, _power_of_2(-(-view.length // steps))))
-    if runs < 128:
+    """Steps adjacent in memory: a thread loads 4 at once, or 16 bytes of narrow ones; short series share a program.
+
+    A series that fits one program's registers is held there whole: no chunk waits for another.
+    """
+    length, numbers = view.length, view.numbers
+    if length <= 512:
+        steps = 8 if view.narrow and length >= 256 else 4
+        runs = max(8, _power_of_2(-(-length // steps)))
+        if runs == 128:
+            return Tile(128, 4, 1, 4, True) if numbers < _MANY else Tile(64, 4, 1, 2, True, 1, True)
         columns, warps = {64: (2, 4 if steps == 8 else 2), 32: (2, 1)}.get(runs, (128 // runs, 2))
         return Tile(runs, steps, columns, warps, True)
-    segments = _segments(view.columns, 2 * _FULL, view.length, 8 * runs, 8 * _FULL)
+    segments = _segments(view.columns, 2 * _FULL, length, 1024, 8 * _FULL)
     if segments > 1:
-        return Tile(runs, 8, 1, 4, True, segments, view.length > 8 * runs * segments)
-    if thin and view.columns >= 4 * _FULL:
+        return Tile(128, 8, 1, 4, True, segments, length > 1024 * segments)
+    if numbers >= _MANY:
+        return Tile(256, 4, 1, 8, True) if length <= 1024 else Tile(64, 4, 1, 2, True, 1, True)
+    if view.mirrored and numbers > 2:
+        return Tile(32, 8, 1, 1, True, 1, True)
+    if length <= 1024:
+        return Tile(128, 8, 1, 4, True)
+    if numbers > 2:
+        return Tile(64, 8, 1, 2, True, 1, True)
+    if length <= 2048:
+        return Tile(256, 8, 1, 8, True)
+    if length <= 4096:
+        return Tile(256, 16, 1, 8, True)
+    if numbers == 1 and view.columns >= 4 * _FULL:  # a step reads so little that a thread must ask for more of them
         return Tile(64, 16, 1, 2, True) if view.skips else Tile(64, 8, 1, 2, True, 1, True)
-    if view.numbers >= _MANY:
-        return Tile(64, 4, 1, 2, True, 1, True)
-    few_programs = view.columns < 2048 and view.length >= 4096  # too few to hide the latency of memory
-    if few_programs or view.skips:
-        steps = 8
-    return Tile(runs, steps, 1, 4, True, 1, view.length > steps * runs)
+    return Tile(128, 8, 1, 4, True, 1, True)
 
 
 def _columns(view: View) -> Tile:
     """Columns adjacent in memory, 32 or more to a program; the fewer they are, the more of time a program holds at once.
 
     The fewer numbers a step reads, the more steps a thread must ask for; the more it reads, the fewer its registers hold.
+    Few columns are dealt to programs by 16, which fill twice as many multiprocessors.
     """
-    inner = view.dims[-1]
+    inner, length, numbers = view.dims[-1], view.length, view.numbers
     if len(view.dims) > 1 and inner < 32:
-        return _few_inside(inner, view.length)
+        return _few_inside(inner, length)
     width = min(32, _power_of_2(view.columns))
-    warps = max(1, width // 4)
     programs = -(-view.columns // width)
     if programs >= 1024 and width == 32:
         return _many_columns(view)
-    segments = _segments(programs, _FULL - 4, view.length, 64, 256)
+    few = programs <= _FULL - 4
+    if length <= 256 and (length <= 128 or few):
+        steps = 4 if length <= 64 else 8
+        runs = max(4, _power_of_2(-(-length // steps)))
+        width = min(width, 16 if few or numbers > 2 else 32)
+        return Tile(runs, steps, width, max(1, min(runs * width // 32, 8 if length <= 128 else 16)), False)
+    if length <= 512 and few and numbers < _MANY:
+        width = min(width, 8 if programs <= 32 else 16)
+        return Tile(16, 8, width, max(1, width // 2), False, 1, True)
+    segments = _segments(programs, _FULL - 4, length, 64, 256)
     if segments > 1:
         return Tile(8, 8, width, max(1, width // 8), False, segments)
-    if view.length <= 16:
-        return Tile(4, 4, width, max(1, width // 8), False)
-    if view.length <= 128:
-        runs = min(16, _power_of_2(-(-view.length // 8)))
-        return Tile(runs, 8, width, max(1, runs * width // (64 if view.numbers < _MANY else 32)), False)
-    if programs >= 384 or view.numbers >= _MANY:
-        return Tile(4, 8, width, max(1, width // 8), False, 1, True)
-    if view.numbers == 1:
-        return Tile(8, 16, width, warps, False, 1, True)
-    if view.numbers == 2:
-        return Tile(8, 8, width, warps, False, 1, True)
-    return Tile(4, 16, width, max(1, warps // 2), False, 1, True)
+    if numbers >= _MANY:
+        return Tile(8, 4, width, 8 if numbers < 7 else 4, False, 1, True)
+    if numbers == 1 and not view.skips:
+        return Tile(4, 16, 32, 4, False, 1, True) if programs >= 384 else Tile(8, 16, 16, 4, False, 1, True)
+    if programs >= 384:
+        return Tile(4, 8, width, 4, False, 1, True)
+    if few:
+        return Tile(16, 8, 16, 8, False, 1, True)
+    return Tile(8, 8, width, 8, False, 1, True)
 
 
 def _many_columns(view: View) -> Tile:
     """Enough of them that small programs fill the GPU."""
     if view.numbers == 1:
         return Tile(4, 4, 64, 4, False, 1, view.length > 16)
-    if view.skips:
-        return Tile(2, 4, 64, 2, False, 1, view.length > 8)
-    if view.narrow:
+    if view.narrow and not view.skips:
         return Tile(4, 4, 64, 4, False)
-    if view.numbers == 2:
-        return Tile(2, 4, 64, 4, False)
-    return Tile(2, 4, 128, 8, False) if view.numbers < _MANY else Tile(2, 4, 64, 4, False, 1, view.length > 8)
+    wide = view.numbers < _MANY and not view.skips
+    return Tile(2, 4, 128 if wide else 64, 4, False, 1, view.length > 8)
 
 
 def _few_inside(inner: int, length: int) -> Tile:

@@ -23,6 +23,7 @@ class View(NamedTuple):
     numbers: int  # how many operands a step reads, but for flags
     narrow: bool  # the rows hold numbers of 2 bytes
     skips: bool
+    mirrored: bool
 
     @property
     def columns(self) -> int:
@@ -74,4 +75,5 @@ def view(walk: Walk, shapes, axis: int, dtypes) -> View:
         numbers=len(read.difference(walk.flags)),
         narrow=any(d.itemsize == 2 for name, d in zip(walk.names, dtypes, strict=True) if name in read),
         skips=walk.skips,
+        mirrored=walk.mirrored,
     )
