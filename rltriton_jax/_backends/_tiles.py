@@ -69,7 +69,7 @@ def _rows(view: View) -> Tile:
         return Tile(64, 8, 1, 2, True, 1, True)
     if length <= 2048:
         return Tile(256, 8, 1, 8, True)
-    if length <= 4096:
+    if length <= 4096 <= view.columns:
         return Tile(256, 16, 1, 8, True)
     if numbers == 1 and view.columns >= 4 * _FULL:  # a step reads so little that a thread must ask for more of them
         return Tile(64, 16, 1, 2, True) if view.skips else Tile(64, 8, 1, 2, True, 1, True)
