@@ -49,9 +49,11 @@ def _types(*avals, walk, axis, dtypes, **_):
 
 
 def _tiny(shape, axis: int) -> bool:
-    """Whether launching costs all the time: XLA's few kernels took 4.0 us in a graph at [16, 256], a Triton call 6.5."""
+    """Whether XLA's few kernels over whole arrays were faster than one launch of Triton, both within a graph."""
     known = all(isinstance(n, int) for n in shape)  # an exported function may have sizes yet to come
-    return known and shape[axis] <= 16 and math.prod(shape) <= 4096
+    time_is_last = all(n == 1 for n in shape[axis + 1 :])
+    steps, numbers = (8, 1 << 15) if time_is_last else (16, 1 << 17)
+    return known and shape[axis] <= steps and math.prod(shape) <= numbers
 
 
 def _lower(gpu: bool, plain: str = "associative_scan"):

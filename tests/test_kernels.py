@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 import rltriton_jax
 from helpers import ROWS
 from kernels_aot import compiled, kernel_of, run_fenced, spilled_bytes, walks_of
-from rltriton_jax import _backends
+from rltriton_jax import _backends, _solve
 from rltriton_jax._backends._tiles import Tile, tile_for
 from rltriton_jax._backends._view import view
 from table import as_tuple
@@ -215,6 +215,20 @@ def test_time_is_cut_where_columns_are_few(shape):
     chunk = tile.runs * tile.steps
     assert 1 <= tile.segments <= -(-shape[1] // chunk)
     assert (tile.segments > 1) == (shape[1] > chunk)
+
+
+@pytest.mark.parametrize(
+    "shape, axis, tiny",
+    [
+        ((16, 8192), 0, True),
+        ((17, 8), 0, False),
+        ((16, 1 << 14), 0, False),
+        ((4096, 8, 1), 1, True),
+        ((256, 16), 1, False),
+    ],
+)
+def test_none_leaves_short_and_small_calls_to_xla(shape, axis, tiny):
+    assert _solve._tiny(shape, axis) == tiny
 
 
 def test_more_elements_than_32_bits_count_are_addressed_in_64():

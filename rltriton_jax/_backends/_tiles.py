@@ -58,16 +58,19 @@ def _rows(view: View) -> Tile:
         return Tile(runs, steps, columns, warps, True)
     segments = _segments(view.columns, 2 * _FULL, length, 1024, 8 * _FULL)
     if segments > 1:
-        return Tile(128, 8, 1, 4, True, segments, length > 1024 * segments)
+        return Tile(128, 8, 1, 4, True, segments)
     if numbers >= _MANY:
         return Tile(256, 4, 1, 8, True) if length <= 1024 else Tile(64, 4, 1, 2, True, 1, True)
-    if view.mirrored and numbers > 2:
+    many = view.columns >= 2048  # enough for small programs to fill the GPU
+    if many and view.mirrored and numbers > 2:
         return Tile(32, 8, 1, 1, True, 1, True)
     if length <= 1024:
         return Tile(128, 8, 1, 4, True)
-    if numbers > 2:
+    if many and numbers > 2:
         return Tile(64, 8, 1, 2, True, 1, True)
-    if length <= 2048:
+    if view.skips and 1024 <= view.columns < 4096:
+        return Tile(32, 8, 1, 1, True, 1, True)
+    if length <= 2048 and numbers <= 2:
         return Tile(256, 8, 1, 8, True)
     if length <= 4096 <= view.columns:
         return Tile(256, 16, 1, 8, True)
