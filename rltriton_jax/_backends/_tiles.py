@@ -93,12 +93,13 @@ def _columns(view: View) -> Tile:
     if programs >= 1024 and width == 32:
         return _many_columns(view)
     few = programs <= _FULL - 4
+    heavy = numbers >= _MANY or view.mirrored and numbers > 2
     if length <= 256 and (length <= 128 or few):
         steps = 4 if length <= 64 else 8
         runs = max(4, _power_of_2(-(-length // steps)))
         width = min(width, 16 if few or numbers > 2 else 32)
         return Tile(runs, steps, width, max(1, min(runs * width // 32, 8 if length <= 128 else 16)), False)
-    if length <= 512 and few and numbers < _MANY:
+    if length <= 512 and few and not heavy:
         width = min(width, 8 if programs <= 32 else 16)
         return Tile(16, 8, width, max(1, width // 2), False, 1, True)
     segments = _segments(programs, _FULL - 4, length, 64, 256)
@@ -108,9 +109,9 @@ def _columns(view: View) -> Tile:
         return Tile(8, 4, width, 8 if numbers < 7 else 4, False, 1, True)
     if numbers == 1 and not view.skips:
         return Tile(4, 16, 32, 4, False, 1, True) if programs >= 384 else Tile(8, 16, 16, 4, False, 1, True)
-    if programs >= 384:
+    if programs >= 384 or heavy or numbers == 4:  # 16 steps are faster, by 10 to 20 %, and compile in 10 to 15 s
         return Tile(4, 8, width, 4, False, 1, True)
-    if few:
+    if few and numbers == 2:
         return Tile(16, 8, 16, 8, False, 1, True)
     return Tile(8, 8, width, 8, False, 1, True)
 
@@ -121,6 +122,8 @@ def _many_columns(view: View) -> Tile:
         return Tile(4, 4, 64, 4, False, 1, view.length > 16)
     if view.narrow and not view.skips:
         return Tile(4, 4, 64, 4, False)
+    if view.mirrored and 2 < view.numbers < _MANY:
+        return Tile(2, 4, 128, 8, False)
     wide = view.numbers < _MANY and not view.skips
     return Tile(2, 4, 128 if wide else 64, 4, False, 1, view.length > 8)
 
