@@ -232,6 +232,7 @@ def test_a_bench_runs_the_tile_it_is_told(layout, key, monkeypatch):
     monkeypatch.setattr(_backends, "tile_for", asking)
     bench = tune.OnDevice([case], "interpret")
     assert _tuned.key_of(bench.view) == key
+    assert _tuned.key_of(bench.view._replace(mirrored=True)) == f"{key} adjoint"  # which no call of it has tried
     tile = table_tile(bench.view)._replace(runs=8, steps=4, columns=8, warps=1)
     assert bench.error(tile, 0, 0) <= 1
     assert used[-1] == tile

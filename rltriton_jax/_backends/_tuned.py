@@ -27,14 +27,15 @@ VARIABLE = "RLTRITON_JAX_TILES"
 REPETITIONS = 3  # a tile's speed-up was reproduced at least so often
 SIZES = ("runs", "steps", "columns", "warps")  # powers of 2, as Triton wants them
 MOST = 1 << 16  # elements of a tile, and any of its sizes
-_KEY = re.compile(r"(rows|columns|inner \d+) T\d+ C\d+ R\d+")
+_KEY = re.compile(r"(rows|columns|inner \d+) T\d+ C\d+ R\d+( adjoint)?")
 
 
 def key_of(view: View) -> str:
-    """The name of a bucket of calls: layout, log2 of time and of the columns, how many numbers a step reads."""
+    """The name of a bucket of calls: layout, log2 of time and of the columns, how many numbers a step reads, direction."""
     inner = view.dims[-1].bit_length() - 1
     layout = "rows" if view.time_is_last else f"inner {inner}" if len(view.dims) > 1 else "columns"
-    return f"{layout} T{view.length.bit_length() - 1} C{view.columns.bit_length() - 1} R{view.numbers}"
+    adjoint = " adjoint" if view.mirrored else ""
+    return f"{layout} T{view.length.bit_length() - 1} C{view.columns.bit_length() - 1} R{view.numbers}{adjoint}"
 
 
 def identity(device: str) -> dict[str, Any]:
