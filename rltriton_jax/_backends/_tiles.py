@@ -33,6 +33,11 @@ def tile_for(view: View) -> Tile:
     return _tuned.override_for(view) or (_rows(view) if view.time_is_last else _columns(view))
 
 
+def _heavy(view: View) -> bool:
+    """Whether registers are what a program runs out of: it reads many numbers, or the rows beside them too."""
+    return view.numbers >= _MANY or view.mirrored and view.numbers > 2
+
+
 def _segments(programs: int, least: int, length: int, chunk: int, most: int) -> int:
     """Into how many segments to cut time so that the GPU is full; 1 where `least` programs fill it already.
 
@@ -62,7 +67,7 @@ def _rows(view: View) -> Tile:
     if numbers >= _MANY:
         return Tile(256, 4, 1, 8, True) if length <= 1024 else Tile(64, 4, 1, 2, True, 1, True)
     many = view.columns >= 2048  # enough for small programs to fill the GPU
-    if many and view.mirrored and numbers > 2:
+    if many and _heavy(view):
         return Tile(32, 8, 1, 1, True, 1, True)
     if length <= 1024:
         return Tile(128, 8, 1, 4, True)
@@ -83,7 +88,7 @@ def _columns(view: View) -> Tile:
     """Columns adjacent in memory, 32 or more to a program; the fewer they are, the more of time a program holds at once.
 
     The fewer numbers a step reads, the more steps a thread must ask for; the more it reads, the fewer its registers hold.
-    Few columns are dealt to programs by 16, which fill twice as many multiprocessors.
+    Where 32 to a program leave multiprocessors idle, 16 or 8 fill more of them.
     """
     inner, length, numbers = view.dims[-1], view.length, view.numbers
     if len(view.dims) > 1 and inner < 32:
@@ -93,23 +98,22 @@ def _columns(view: View) -> Tile:
     if programs >= 1024 and width == 32:
         return _many_columns(view)
     few = programs <= _FULL - 4
-    heavy = numbers >= _MANY or view.mirrored and numbers > 2
     if length <= 256 and (length <= 128 or few):
         steps = 4 if length <= 64 else 8
         runs = max(4, _power_of_2(-(-length // steps)))
-        width = min(width, 16 if few or numbers > 2 else 32)
+        width = min(width, 16) if few or numbers > 2 else width
         return Tile(runs, steps, width, max(1, min(runs * width // 32, 8 if length <= 128 else 16)), False)
-    if length <= 512 and few and not heavy:
+    if length <= 512 and few and not _heavy(view):
         width = min(width, 8 if programs <= 32 else 16)
         return Tile(16, 8, width, max(1, width // 2), False, 1, True)
     segments = _segments(programs, _FULL - 4, length, 64, 256)
     if segments > 1:
         return Tile(8, 8, width, max(1, width // 8), False, segments)
     if numbers >= _MANY:
-        return Tile(8, 4, width, 8 if numbers < 7 else 4, False, 1, True)
+        return Tile(8, 4, width, 8 if numbers < 7 else 4, False, 1, True)  # of 7, Retrace's, 8 warps were slower
     if numbers == 1 and not view.skips:
         return Tile(4, 16, 32, 4, False, 1, True) if programs >= 384 else Tile(8, 16, 16, 4, False, 1, True)
-    if programs >= 384 or heavy or numbers == 4:  # 16 steps are faster, by 10 to 20 %, and compile in 10 to 15 s
+    if programs >= 384 or _heavy(view):  # 16 steps are faster, by 10 to 20 %, and compile in 10 to 15 s
         return Tile(4, 8, width, 4, False, 1, True)
     if few and numbers == 2:
         return Tile(16, 8, 16, 8, False, 1, True)
@@ -122,7 +126,7 @@ def _many_columns(view: View) -> Tile:
         return Tile(4, 4, 64, 4, False, 1, view.length > 16)
     if view.narrow and not view.skips:
         return Tile(4, 4, 64, 4, False)
-    if view.mirrored and 2 < view.numbers < _MANY:
+    if _heavy(view) and view.numbers < _MANY:
         return Tile(2, 4, 128, 8, False)
     wide = view.numbers < _MANY and not view.skips
     return Tile(2, 4, 128 if wide else 64, 4, False, 1, view.length > 8)

@@ -23,7 +23,7 @@ class View(NamedTuple):
     numbers: int  # how many operands a step reads, but for flags
     narrow: bool  # the rows hold numbers of 2 bytes
     skips: bool
-    mirrored: bool
+    mirrored: bool  # an adjoint
 
     @property
     def columns(self) -> int:
