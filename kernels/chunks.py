@@ -1,8 +1,8 @@
 """A chunk of time: the rows of its steps and what stands past the end, their coefficients, and the map of its runs.
 
 A chunk is a tile of W runs beside each other, each of R steps held in registers; the runs are composed by one tile scan
-that carries the exclusive prefixes with it, so nothing is shuffled or gathered. Time runs along axis 0 of a tile ([W, COLS]:
-the columns lie side by side in memory) or along axis 1 ([COLS, W]: the steps do, and the R steps of a run are one wide load).
+that carries the exclusive prefixes with it, so nothing is shuffled or gathered. SIDE tells whether the columns lie side by
+side in memory, and how many of them a thread takes; 0: the steps do, and the R steps of a run are one wide load.
 
 Tuples stand for the operands: `ins` and `outs` are pointers, and the constexpr tuples hold for each operand
   NOW, NEAR, FAR   is its row read at the step, at the step walked before, at the step to come,
@@ -15,26 +15,37 @@ STRIDE holds the stride of time, COLUMN the strides of DIMS, the axes of the col
 import triton
 import triton.language as tl
 
-from .tiles import affine, chain, expand, fetch, fetch_where, latest, offsets, series, time_of
+from .tiles import address, affine, chain, expand, expanded, fetch, fetch_where, latest, offsets, pack, times, unpack
 
 # fmt: off
 
 
 @triton.jit
-def one_row(ins, base, cm, NOW: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr, ACC: tl.constexpr):
+def beside(ptr, at, there, FLAG: tl.constexpr, COLS: tl.constexpr, SIDE: tl.constexpr, ACC: tl.constexpr):
+    """One row of an operand: a vector is loaded, not a tile, lest each thread loads it once for each of its steps."""
+    x = fetch(ptr + at, there, FLAG, ACC)
+    if COLS == 1:
+        return x
+    else:
+        return expand(x, SIDE)
+
+
+@triton.jit
+def one_row(ins, at, there, FLAG: tl.constexpr, FIXED: tl.constexpr, COLS: tl.constexpr, SIDE: tl.constexpr,
+            ACC: tl.constexpr):
     """The operands of one row for all time; 0 stands for the others."""
     out = ()
     for k in tl.static_range(len(FIXED)):
         if FIXED[k]:
-            out = out + (fetch(ins[k] + base[k], cm, FLAG[k], ACC),)
+            out = out + (beside(ins[k], at[k], there, FLAG[k], COLS, SIDE, ACC),)
         else:
             out = out + (0.0,)
     return out
 
 
 @triton.jit
-def past_end(ins, base, fixed, cm, FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr,
-             T: tl.constexpr, COLS: tl.constexpr, ROWS: tl.constexpr, ACC: tl.constexpr):
+def past_end(ins, at, fixed, there, FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr,
+             T: tl.constexpr, COLS: tl.constexpr, SIDE: tl.constexpr, ACC: tl.constexpr):
     """What stands past the end of each operand."""
     out = ()
     for k in tl.static_range(len(FIXED)):
@@ -43,162 +54,188 @@ def past_end(ins, base, fixed, cm, FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE
         elif EDGE[k] >= 0:
             out = out + (fixed[EDGE[k]],)
         elif EDGE[k] == -2:
-            out = out + (fetch(ins[k] + base[k] + T * STRIDE[k], cm, FLAG[k], ACC),)
+            out = out + (beside(ins[k], at[k] + T * STRIDE[k], there, FLAG[k], COLS, SIDE, ACC),)
         elif FLAG[k]:
-            out = out + (expand(tl.zeros((COLS,), tl.int1), ROWS),)
+            out = out + (expand(tl.zeros((COLS,), tl.int1), SIDE),)
         else:
-            out = out + (expand(tl.zeros((COLS,), ACC), ROWS),)
+            out = out + (expand(tl.zeros((COLS,), ACC), SIDE),)
     return out
 
 
 @triton.jit
-def step_before(s, cm, T: tl.constexpr, TOP: tl.constexpr, REVERSE: tl.constexpr):
-    """The time walked before the first step of each run, and whether there is such a step."""
-    t = time_of(s, -1, TOP, REVERSE)
+def walked_before(t, cm, T: tl.constexpr, REVERSE: tl.constexpr):
+    """Whether there is a step at times t, where steps were walked to reach them."""
     if REVERSE:
-        return t, (t < T) & cm
+        return (t < T) & cm
     else:
-        return t, (t >= 0) & cm
+        return (t >= 0) & cm
 
 
 @triton.jit
 def near_rows(ins, base, fixed, t, there, cm, ok, NEAR: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr,
               EDGE: tl.constexpr, STRIDE: tl.constexpr, T: tl.constexpr, MASK: tl.constexpr, MIRRORED: tl.constexpr,
-              ROWS: tl.constexpr, ACC: tl.constexpr):
+              SIDE: tl.constexpr, ACC: tl.constexpr):
     """The rows at times t where there are any, and row T of an operand that has one."""
     out = ()
     for k in tl.static_range(len(FIXED)):
         if FIXED[k] or not NEAR[k]:
             out = out + (fixed[k],)
         else:
-            at = ins[k] + (base[k] + t * STRIDE[k])
-            if not ROWS and MASK >= 0:
-                # else Triton, which sees no order in a gather, lays it out across the other tiles and converts them all
-                at = tl.max_contiguous(tl.multiple_of(at, (1, 1)), (1, 2))
             if EDGE[k] == -2 and MASK < 0 and not MIRRORED:
                 inside = cm & (t >= 0) & (t <= T)
             else:
                 inside = there & cm & (t >= 0) & (t < T)
-            out = out + (fetch_where(at, inside, ok, False, FLAG[k], ACC),)
+            out = out + (fetch_where(address(ins[k], base[k], t, STRIDE[k], SIDE), inside, ok, False, FLAG[k], ACC),)
     return out
 
 
 @triton.jit
-def chunk(ins, base, fixed, s, cm, ok, NOW: tl.constexpr, NEAR: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr,
-          EDGE: tl.constexpr, STRIDE: tl.constexpr, T: tl.constexpr, TOP: tl.constexpr, MASK: tl.constexpr,
-          R: tl.constexpr, ROWS: tl.constexpr, REVERSE: tl.constexpr, MIRRORED: tl.constexpr, EVEN: tl.constexpr,
-          ACC: tl.constexpr):
-    """The rows of a chunk, for each operand a tuple of R tiles, or of one; and the near rows of its runs' first steps.
+def chunk(ins, base, fixed, s, cm, ok, NOW: tl.constexpr, NEAR: tl.constexpr, FAR: tl.constexpr, FLAG: tl.constexpr,
+          FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr, T: tl.constexpr, TOP: tl.constexpr,
+          MASK: tl.constexpr, R: tl.constexpr, SIDE: tl.constexpr, REVERSE: tl.constexpr, MIRRORED: tl.constexpr,
+          EVEN: tl.constexpr, ACC: tl.constexpr):
+    """The rows of a chunk whose runs begin at positions s, and rows beside it: what it loads from memory.
 
-    With a mask, the chunk before tells where the near rows lie: they are left to `steps`.
+    Beside it lie the near rows of the runs' first steps (with a mask, the chunk before tells where: they are left to
+    `steps`) and the rows behind their last ones, which are far; an operand read as far only has its far rows loaded.
     """
+    t = times(s, None, TOP, R, REVERSE)
+    inside = (t >= 0) & (t < T) & cm
     now = ()
     for k in tl.static_range(len(FIXED)):
         if not FIXED[k] and (NOW[k] or NEAR[k]):
-            now = now + (series(ins[k], base[k], s, cm, ok, T, TOP, STRIDE[k], R, ROWS, REVERSE, EVEN, FLAG[k], ACC),)
+            now = now + (fetch_where(address(ins[k], base[k], t, STRIDE[k], SIDE), inside, ok, EVEN, FLAG[k], ACC),)
         else:
-            now = now + ((fixed[k],),)
-    if MASK >= 0:
-        return now, fixed
-    else:
-        t, there = step_before(s, cm, T, TOP, REVERSE)
-        return now, near_rows(ins, base, fixed, t, there, cm, ok, NEAR, FLAG, FIXED, EDGE, STRIDE, T, MASK, MIRRORED, ROWS,
-                              ACC)
+            now = now + (fixed[k],)
+    far = ()
+    for k in tl.static_range(len(FIXED)):
+        if FIXED[k] or not FAR[k]:
+            far = far + (fixed[k],)
+        else:
+            ahead = times(s, R if NOW[k] or NEAR[k] else None, TOP, R, REVERSE)
+            if not (NOW[k] or NEAR[k]):
+                ahead = ahead + (-1 if REVERSE else 1)
+            inside = (ahead >= 0) & (ahead < T) & cm
+            far = far + (fetch_where(address(ins[k], base[k], ahead, STRIDE[k], SIDE), inside, ok, False, FLAG[k], ACC),)
+    near = fixed
+    if MASK < 0:
+        before = times(s, -1, TOP, R, REVERSE)
+        there = walked_before(before, cm, T, REVERSE)
+        near = near_rows(ins, base, fixed, before, there, cm, ok, NEAR, FLAG, FIXED, EDGE, STRIDE, T, MASK, MIRRORED, SIDE,
+                         ACC)
+    return now, near, far
+
+
+@triton.jit
+def shifted(x, first, live, R: tl.constexpr, MASK: tl.constexpr, REVERSE: tl.constexpr):
+    """A chunk's rows as the near ones of the steps walked after them; `first` are those of the runs' first steps.
+
+    With a mask, the last `live` row is the near one.
+    """
+    xs = unpack(x, R, REVERSE)
+    near = first
+    out = ()
+    for r in tl.static_range(R):
+        out = out + (near,)
+        if MASK >= 0:
+            near = tl.where(live[r], xs[r], near)
+        else:
+            near = xs[r]
+    return pack(out, R, REVERSE)
+
+
+@triton.jit
+def behind(x, last, R: tl.constexpr, REVERSE: tl.constexpr):
+    """A chunk's rows as the far ones of the steps walked before; `last` are those of the runs' last steps."""
+    xs = unpack(x, R, REVERSE)
+    out = ()
+    for r in tl.static_range(1, R):
+        out = out + (xs[r],)
+    return pack(out + (last,), R, REVERSE)
 
 
 @triton.jit
 def steps(ins, base, fixed, edge, loaded, s, seen, cm, zero, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.constexpr,
           FAR: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr,
           T: tl.constexpr, TOP: tl.constexpr, HEAD: tl.constexpr, MASK: tl.constexpr, REVERSE: tl.constexpr,
-          MIRRORED: tl.constexpr, ROWS: tl.constexpr, R: tl.constexpr, EVEN: tl.constexpr, ACC: tl.constexpr):
-    """The coefficients of a chunk's steps, what its read-out needs again, and the last live position so far.
+          MIRRORED: tl.constexpr, R: tl.constexpr, SIDE: tl.constexpr, EVEN: tl.constexpr, ACC: tl.constexpr):
+    """The coefficients of a chunk's steps one by one, what its read-out needs again, and the last live position so far.
 
     The first HEAD steps of the walk are left out: they do nothing.
     """
-    AXIS: tl.constexpr = 1 if ROWS else 0
+    AXIS: tl.constexpr = 1 if SIDE == 0 else 0
     now = loaded[0]
-    every = tl.full(zero.shape, 1, tl.int1)
+    t = times(s, None, TOP, R, REVERSE)
+    before = times(s, -1, TOP, R, REVERSE)
+    live = ()
     if MASK >= 0:
         # the step walked before the first of each run is the last live one
-        last = tl.zeros(zero.shape, s.dtype) - 1
+        live = unpack(now[MASK], R, REVERSE)
+        none = tl.zeros(zero.shape, s.dtype) - 1
+        last = none
         for r in tl.static_range(R):
-            last = tl.where(now[MASK][r], s + r, last)
+            last = tl.where(live[r], s + r, last)
         if zero.shape[AXIS] > 1:
-            _, before = tl.associative_scan((last, tl.zeros(zero.shape, s.dtype) - 1), AXIS, latest)
-            before = tl.maximum(before, seen)
+            _, position = tl.associative_scan((last, none), AXIS, latest)
+            position = tl.maximum(position, seen)
         else:
-            before = tl.where(every, seen, last)
+            position = tl.where(none < 0, seen, last)
         seen = tl.maximum(seen, tl.max(last, AXIS, keep_dims=True))
-        has_near = before >= 0
-        near = near_rows(ins, base, fixed, time_of(before, 0, TOP, REVERSE), has_near, cm, None, NEAR, FLAG, FIXED, EDGE,
-                         STRIDE, T, MASK, MIRRORED, ROWS, ACC)
+        had = position >= 0
+        near = near_rows(ins, base, fixed, times(position, 0, TOP, R, REVERSE), had, cm, None, NEAR, FLAG, FIXED, EDGE,
+                         STRIDE, T, MASK, MIRRORED, SIDE, ACC)
+        has = ()
+        has_near = had
+        for r in tl.static_range(R):
+            has = has + (has_near,)
+            has_near = has_near | live[r]
+        has_near = pack(has, R, REVERSE)
     else:
-        _, has_near = step_before(s, cm, T, TOP, REVERSE)
+        had = walked_before(before, cm, T, REVERSE)
         near = loaded[1]
+        has_near = walked_before(t + (1 if REVERSE else -1), cm, T, REVERSE)
+    t_far = t + (-1 if REVERSE else 1)
+    if REVERSE:
+        has_far = t_far >= 0
+    else:
+        has_far = t_far < T
+
+    here = ()
     nearer = ()
+    far = ()
     for k in tl.static_range(len(FIXED)):
-        if FIXED[k] or not NEAR[k] or MIRRORED or (EDGE[k] == -2 and MASK < 0):
-            nearer = nearer + (near[k],)
+        here = here + (now[k],)
+        if FIXED[k] or not NEAR[k]:
+            nearer = nearer + (fixed[k],)
         else:
-            nearer = nearer + (tl.where(has_near, near[k], edge[k]),)
-    near = nearer
-    av = ()
-    bv = ()
-    rows = ()
-    for r in tl.static_range(R):
-        t = time_of(s, r, TOP, REVERSE)
-        t_far = time_of(s, r + 1, TOP, REVERSE)
+            first = near[k]
+            if not (MIRRORED or (EDGE[k] == -2 and MASK < 0)):
+                first = tl.where(had, first, edge[k])
+            x = shifted(now[k], first, live, R, MASK, REVERSE)
+            if REVERSE and SIDE == 0 and not (EVEN or MIRRORED or MASK >= 0):
+                x = tl.where(t < T - 1, x, edge[k])
+            nearer = nearer + (x,)
+        if FAR[k] and not FIXED[k]:
+            x = loaded[2][k]
+            if NOW[k] or NEAR[k]:
+                x = behind(now[k], x, R, REVERSE)
+            if MIRRORED:
+                x = tl.where(has_far, x, edge[k])
+            far = far + (x,)
+        else:
+            far = far + (fixed[k],)
+    a, b = STEP(here, nearer, far, has_near, has_far)
+    every = tl.full((zero.shape[0], zero.shape[1], R), 1, tl.int1)
+    a = tl.where(every, a, tl.zeros(every.shape, ACC))
+    b = tl.where(every, b, tl.zeros(every.shape, ACC))
+    if not EVEN or HEAD > 0:
         if REVERSE:
-            has_far = t_far >= 0
+            inside = (t >= 0) & (t < T - HEAD) & cm
         else:
-            has_far = t_far < T
-        here = ()
-        far = ()
-        for k in tl.static_range(len(FIXED)):
-            if FIXED[k] or not (NOW[k] or NEAR[k]):
-                here = here + (fixed[k],)
-            else:
-                here = here + (now[k][r],)
-            if FAR[k] and not FIXED[k]:
-                x = fetch(ins[k] + (base[k] + t_far * STRIDE[k]), (t_far >= 0) & (t_far < T) & cm, FLAG[k], ACC)
-                if MIRRORED:
-                    far = far + (tl.where(has_far, x, edge[k]),)
-                else:
-                    far = far + (x,)
-            else:
-                far = far + (fixed[k],)
-        a, b = STEP(here, near, far, has_near, has_far)
-        a = tl.where(every, a, zero)
-        b = tl.where(every, b, zero)
-        if not EVEN or HEAD > 0:
-            if REVERSE:
-                inside = (t >= 0) & (t < T - HEAD) & cm
-            else:
-                inside = (t >= HEAD) & (t < T) & cm
-            a = tl.where(inside, a, 1.0)
-            b = tl.where(inside, b, 0.0)
-        av = av + (a,)
-        bv = bv + (b,)
-        rows = rows + ((here, near, far, has_near, has_far),)
-        # this step is the near one of the next
-        nearer = ()
-        for k in tl.static_range(len(FIXED)):
-            if FIXED[k] or not NEAR[k]:
-                nearer = nearer + (near[k],)
-            elif MASK >= 0:
-                nearer = nearer + (tl.where(now[MASK][r], now[k][r], near[k]),)
-            elif EVEN or MIRRORED or not (ROWS and REVERSE):
-                nearer = nearer + (now[k][r],)
-            else:
-                nearer = nearer + (tl.where(t < T, now[k][r], edge[k]),)
-        near = nearer
-        if MASK >= 0:
-            has_near = has_near | now[MASK][r]
-        elif REVERSE:
-            has_near = (t < T) & cm
-        else:
-            has_near = (t >= 0) & cm
-    return av, bv, rows, seen
+            inside = (t >= HEAD) & (t < T) & cm
+        a = tl.where(inside, a, 1.0)
+        b = tl.where(inside, b, 0.0)
+    return unpack(a, R, REVERSE), unpack(b, R, REVERSE), (here, nearer, far, has_near, has_far), seen
 
 
 @triton.jit
@@ -207,7 +244,7 @@ def before_end(ins, base, fixed, seen, cm, one_step, FLAG: tl.constexpr, FIXED: 
     """What the visit past the end of a mirrored walk has behind it: the rows, and whether there are any."""
     if MASK >= 0:
         has_near = seen >= 0
-        t_near = time_of(seen, 0, TOP, REVERSE)
+        t_near = times(seen, 0, TOP, 1, REVERSE)
     else:
         has_near = cm
         t_near = one_step.to(seen.dtype) + (0 if REVERSE else T - 1)
@@ -233,7 +270,7 @@ def run_map(av, bv, R: tl.constexpr):
 
 
 @triton.jit
-def place(COLUMNS: tl.constexpr, COLS: tl.constexpr, SEGMENTS: tl.constexpr, BACKWARDS: tl.constexpr, ROWS: tl.constexpr,
+def place(COLUMNS: tl.constexpr, COLS: tl.constexpr, SEGMENTS: tl.constexpr, BACKWARDS: tl.constexpr, SIDE: tl.constexpr,
           EVEN: tl.constexpr, INDEX: tl.constexpr):
     """This program's block of columns, its segment, its columns, and which of these there are."""
     BLOCKS: tl.constexpr = (COLUMNS + COLS - 1) // COLS
@@ -248,17 +285,26 @@ def place(COLUMNS: tl.constexpr, COLS: tl.constexpr, SEGMENTS: tl.constexpr, BAC
             segment = SEGMENTS - 1 - segment
     flat = block * COLS + tl.arange(0, COLS).to(INDEX)
     if EVEN:
-        cm = expand(tl.full((COLS,), 1, tl.int1), ROWS)
+        cm = expand(tl.full((COLS,), 1, tl.int1), SIDE)
     else:
-        cm = expand(flat < COLUMNS, ROWS)
+        cm = expand(flat < COLUMNS, SIDE)
     return block, segment, flat, cm
 
 
 @triton.jit
-def beside_time(ins, flat, block, cm, NOW: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE: tl.constexpr,
-                STRIDE: tl.constexpr, COLUMN: tl.constexpr, DIMS: tl.constexpr, T: tl.constexpr, COLS: tl.constexpr,
-                ROWS: tl.constexpr, ACC: tl.constexpr):
+def beside_time(ins, flat, block, FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr,
+                COLUMN: tl.constexpr, DIMS: tl.constexpr, COLUMNS: tl.constexpr, T: tl.constexpr, COLS: tl.constexpr,
+                SIDE: tl.constexpr, ACC: tl.constexpr):
     """The offsets of the columns in each operand, the operands of one row, and what stands past the end."""
-    base = offsets(flat, block, DIMS, COLUMN, COLS, ROWS)
-    fixed = one_row(ins, base, cm, NOW, FLAG, FIXED, ACC)
-    return base, fixed, past_end(ins, base, fixed, cm, FLAG, FIXED, EDGE, STRIDE, T, COLS, ROWS, ACC)
+    base = offsets(flat, block, DIMS, COLUMN, COLS)
+    if COLS == 1:
+        at = offsets(block, block, DIMS, COLUMN, COLS)
+    else:
+        at = base
+    if COLUMNS % COLS == 0:
+        there = None
+    else:
+        there = flat < COLUMNS
+    fixed = one_row(ins, at, there, FLAG, FIXED, COLS, SIDE, ACC)
+    edge = past_end(ins, at, fixed, there, FLAG, FIXED, EDGE, STRIDE, T, COLS, SIDE, ACC)
+    return expanded(base, SIDE), fixed, edge

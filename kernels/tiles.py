@@ -1,4 +1,8 @@
-"""Pieces of the scan: the maps it composes, where a program's columns lie, and how tiles come from and go to memory."""
+"""Pieces of the scan: the maps it composes, where a program's columns lie, and how tiles come from and go to memory.
+
+A tile is [COLS, W, R] where steps lie side by side in memory, [W, COLS, R] where columns do: columns, runs, and the steps of
+a run in the order of time. An axis on which it does not vary may have size 1. R steps are held by one thread.
+"""
 
 import triton
 import triton.language as tl
@@ -35,17 +39,26 @@ def latest(l1, e1, l2, e2):
 
 
 @triton.jit
-def expand(x, ROWS: tl.constexpr):
-    """A vector over columns as a tile of one step."""
-    if ROWS:
-        return x[:, None]
+def expand(x, SIDE: tl.constexpr):
+    """A vector over columns as a tile."""
+    if SIDE == 0:
+        return x[:, None, None]
     else:
-        return x[None, :]
+        return x[None, :, None]
+
+
+@triton.jit
+def numbered(W: tl.constexpr, SIDE: tl.constexpr):
+    """The numbers of W runs, as a tile."""
+    if SIDE == 0:
+        return tl.arange(0, W)[None, :, None]
+    else:
+        return tl.arange(0, W)[:, None, None]
 
 
 @triton.jit
 def last_of(x, w, W: tl.constexpr, AXIS: tl.constexpr):
-    """The last of W runs, as a tile of one step."""
+    """The last of W runs."""
     return tl.sum(tl.where(w == W - 1, x, 0.0), AXIS, keep_dims=True)
 
 
@@ -63,7 +76,7 @@ def column(rest, i, DIMS: tl.constexpr, COLUMN: tl.constexpr):
 
 
 @triton.jit
-def offsets(flat, block, DIMS: tl.constexpr, COLUMNS_OF: tl.constexpr, COLS: tl.constexpr, ROWS: tl.constexpr):
+def offsets(flat, block, DIMS: tl.constexpr, COLUMNS_OF: tl.constexpr, COLS: tl.constexpr):
     """For each array, the offsets of the columns `flat`, which are block number `block` of COLS of them."""
     LAST: tl.constexpr = DIMS[len(DIMS) - 1]
     if LAST % COLS == 0:
@@ -74,8 +87,41 @@ def offsets(flat, block, DIMS: tl.constexpr, COLUMNS_OF: tl.constexpr, COLS: tl.
         rest = flat // LAST
     out = ()
     for k in tl.static_range(len(COLUMNS_OF)):
-        out = out + (expand(column(rest, i, DIMS, COLUMNS_OF[k]), ROWS),)
+        out = out + (column(rest, i, DIMS, COLUMNS_OF[k]),)
     return out
+
+
+@triton.jit
+def expanded(xs, SIDE: tl.constexpr):
+    """`expand` of each vector."""
+    out = ()
+    for k in tl.static_range(len(xs)):
+        out = out + (expand(xs[k], SIDE),)
+    return out
+
+
+@triton.jit
+def times(s, r, TOP: tl.constexpr, R: tl.constexpr, REVERSE: tl.constexpr):
+    """The time at step r of runs of R that begin at positions s; all of its steps in the order of time if r is None."""
+    if r is None:
+        first = TOP - (R - 1) - s if REVERSE else s
+        return first + tl.arange(0, R)[None, None, :]
+    elif REVERSE:
+        return (TOP - r) - s
+    else:
+        return s + r
+
+
+@triton.jit
+def address(ptr, base, t, STRIDE: tl.constexpr, SIDE: tl.constexpr):
+    """The pointers to the rows of times t."""
+    at = ptr + (base + t * STRIDE)
+    # a thread gets SIDE columns, which leaves it all R steps; Triton would ask for 16 bytes of columns
+    if SIDE == 1:
+        at = tl.max_contiguous(tl.multiple_of(at, (1, 1, 1)), (1, 2, 1))
+    elif SIDE > 1:
+        at = tl.max_contiguous(at, (1, SIDE, 1))
+    return at
 
 
 @triton.jit
@@ -106,14 +152,14 @@ def fetch_where(at, inside, ok, EVEN: tl.constexpr, FLAG: tl.constexpr, ACC: tl.
 
 
 @triton.jit
-def unpack(x, R: tl.constexpr):
-    """A tile [.., .., R] as R tiles, in the order of its last axis."""
+def halves(x, R: tl.constexpr):
+    """The R steps of a tile, a tile each."""
     if R == 1:
-        return (tl.reshape(x, (x.shape[0], x.shape[1])),)
+        return (x,)
     else:
         even, odd = tl.split(tl.reshape(x, (x.shape[0], x.shape[1], R // 2, 2)))
-        evens = unpack(even, R // 2)
-        odds = unpack(odd, R // 2)
+        evens = halves(even, R // 2)
+        odds = halves(odd, R // 2)
         out = ()
         for k in tl.static_range(R):
             if k % 2 == 0:
@@ -124,72 +170,30 @@ def unpack(x, R: tl.constexpr):
 
 
 @triton.jit
-def pack(xs, START: tl.constexpr, STEP: tl.constexpr, R: tl.constexpr):
-    """The tiles xs[START], xs[START + STEP], ... as one tile [.., .., R]."""
-    if R == 1:
-        return tl.reshape(xs[START], (xs[START].shape[0], xs[START].shape[1], 1))
-    else:
-        even = pack(xs, START, 2 * STEP, R // 2)
-        odd = pack(xs, START + STEP, 2 * STEP, R // 2)
-        return tl.reshape(tl.join(even, odd), (even.shape[0], even.shape[1], R))
-
-
-@triton.jit
-def time_of(s, r, TOP: tl.constexpr, REVERSE: tl.constexpr):
-    """The time at step r of the runs that begin at positions s."""
-    if REVERSE:
-        return (TOP - r) - s
-    else:
-        return s + r
-
-
-@triton.jit
-def series(ptr, base, s, cm, ok, T: tl.constexpr, TOP: tl.constexpr, STRIDE: tl.constexpr, R: tl.constexpr,
-           ROWS: tl.constexpr, REVERSE: tl.constexpr, EVEN: tl.constexpr, FLAG: tl.constexpr, ACC: tl.constexpr):  # fmt: skip
-    """The R tiles of one operand over runs that begin at positions s, in walking order. Nothing is loaded unless `ok`."""
+def unpack(x, R: tl.constexpr, REVERSE: tl.constexpr):
+    """The R steps of a tile in walking order, a tile each."""
+    tiles = halves(x, R)
     out = ()
-    if ROWS:
-        t = time_of(s, R - 1 if REVERSE else 0, TOP, REVERSE)[:, :, None] + tl.arange(0, R)[None, None, :]
-        at = ptr + (base[:, :, None] + t * STRIDE)
-        tiles = unpack(fetch_where(at, (t >= 0) & (t < T) & cm[:, :, None], ok, EVEN, FLAG, ACC), R)
-        for r in tl.static_range(R):
-            if REVERSE:
-                out = out + (tiles[R - 1 - r],)
-            else:
-                out = out + (tiles[r],)
-    else:
-        first = ptr + (base + time_of(s, 0, TOP, REVERSE) * STRIDE)
-        for r in tl.static_range(R):
-            t = time_of(s, r, TOP, REVERSE)
-            at = first + (-r * STRIDE if REVERSE else r * STRIDE)
-            out = out + (fetch_where(at, (t >= 0) & (t < T) & cm, ok, EVEN, FLAG, ACC),)
+    for r in tl.static_range(R):
+        out = out + (tiles[R - 1 - r if REVERSE else r],)
     return out
 
 
 @triton.jit
-def store_series(ptr, base, tiles, s, cm, T: tl.constexpr, TOP: tl.constexpr, STRIDE: tl.constexpr, R: tl.constexpr,
-                 ROWS: tl.constexpr, REVERSE: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
-    """Writes R tiles in walking order where `series` reads them."""
-    if ROWS:
-        t = time_of(s, R - 1 if REVERSE else 0, TOP, REVERSE)[:, :, None] + tl.arange(0, R)[None, None, :]
-        at = ptr + (base[:, :, None] + t * STRIDE)
-        if REVERSE:
-            ordered = ()
-            for r in tl.static_range(R):
-                ordered = ordered + (tiles[R - 1 - r],)
-            whole = pack(ordered, 0, 1, R)
-        else:
-            whole = pack(tiles, 0, 1, R)
-        if EVEN:
-            tl.store(at, whole)
-        else:
-            tl.store(at, whole, mask=(t >= 0) & (t < T) & cm[:, :, None])
+def join(xs, START: tl.constexpr, STEP: tl.constexpr, R: tl.constexpr):
+    """The tiles xs[START], xs[START + STEP], ... as one of R steps."""
+    if R == 1:
+        return xs[START]
     else:
-        first = ptr + (base + time_of(s, 0, TOP, REVERSE) * STRIDE)
-        for r in tl.static_range(R):
-            t = time_of(s, r, TOP, REVERSE)
-            at = first + (-r * STRIDE if REVERSE else r * STRIDE)
-            if EVEN:
-                tl.store(at, tiles[r])
-            else:
-                tl.store(at, tiles[r], mask=(t >= 0) & (t < T) & cm)
+        even = join(xs, START, 2 * STEP, R // 2)
+        odd = join(xs, START + STEP, 2 * STEP, R // 2)
+        return tl.reshape(tl.join(even, odd), (even.shape[0], even.shape[1], R))
+
+
+@triton.jit
+def pack(xs, R: tl.constexpr, REVERSE: tl.constexpr):
+    """`unpack`, undone."""
+    if REVERSE:
+        return join(xs, R - 1, -1, R)
+    else:
+        return join(xs, 0, 1, R)

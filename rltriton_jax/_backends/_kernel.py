@@ -66,22 +66,24 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
         u.startswith("near_") or u == "has_near" for u in frozenset().union(*formula.used.values())
     )
     fits = view.columns % tile.columns == 0 and view.length == segments * per_segment * chunk
+    threads = 32 * tile.warps
     common = dict(
         DIMS=view.dims, COLUMNS=view.columns, T=view.length, TOP=top if walk.reverse else 0, REVERSE=walk.reverse,
-        MIRRORED=walk.mirrored, ROWS=tile.rows, W=tile.runs, R=tile.steps, COLS=tile.columns, SEGMENTS=segments,
-        CHUNKS=per_segment, EARLY=tile.early and per_segment > 1, EVEN=fits,
+        MIRRORED=walk.mirrored, SIDE=0 if tile.rows else max(1, tile.runs * tile.columns // threads), W=tile.runs,
+        R=tile.steps, COLS=tile.columns, SEGMENTS=segments, CHUNKS=per_segment, EARLY=tile.early and per_segment > 1, EVEN=fits,
         INDEX="tl.int64" if view.big else "tl.int32", ACC=f"tl.{jnp.dtype(dtype).name}",
     )  # fmt: skip
     maps = segments > 1
     seen = follows and segments > 1
     at_end = follows and walk.over is not None and walk.visits_past_end
     past = {key.upper(): key if key in formula.bodies else None for key in ("past_step", "past_read")}
-    padded = 1 << (max(segments, 32 * tile.warps // tile.columns) - 1).bit_length()
+    lanes = max(1, threads // tile.columns)
+    composed = dict(LANES=lanes, EACH=min(16, 1 << (-(-segments // lanes) - 1).bit_length()))
     scan = _launch(
         walk, formula, view, "walk", ("step", "read", "past_step", "past_read"), follows, seen, maps, len(walk.all_kinds),
         dict(
             STEP="step", READ="read", **past, OUT_KIND=tuple(_KIND[kind] for kind in walk.all_kinds),
-            OUT_STRIDE=view.out_time, OUT_COLUMN=view.out_columns, PADDED=padded, **common,
+            OUT_STRIDE=view.out_time, OUT_COLUMN=view.out_columns, **composed, **common,
         ),
     )  # fmt: skip
     reduce = total = None
@@ -89,7 +91,7 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
         constants = dict(STEP="step", HEAD=int(bool(walk.sent)), **common)
         reduce = _launch(walk, formula, view, "reduce", ("step",), follows, seen, False, 2, constants)
     if walk.over:
-        constants = dict(PAST_STEP=past["PAST_STEP"], PADDED=padded, **common)
+        constants = dict(PAST_STEP=past["PAST_STEP"], **composed, **common)
         total = _launch(walk, formula, view, "total", ("past_step",), follows, at_end, True, 2, constants)
     grid = (-(-view.columns // tile.columns) * segments,)
     return Kernel(scan, reduce, total, grid, tile, per_segment, top, seen or at_end)
