@@ -28,6 +28,8 @@ TILES = [
     Tile(8, 2, 1, 1, True, early=True),
     Tile(2, 4, 2, 1, True, segments=3),
     Tile(1, 8, 4, 1, True, segments=2, early=True),
+    Tile(2, 2, 64, 1, False, early=True),  # 4 columns a thread
+    Tile(1, 1, 32, 1, False, segments=21),  # more segments than are composed at once
 ]
 
 
@@ -161,12 +163,41 @@ def test_kernels_without_flags_compile(name, dtype):
                 assert compiled(which, *walk, GPUTarget("cuda", 90, 32)).asm["cubin"]
 
 
-def conversions(f, args, tile, axis):
-    """How often the kernel changes the layout of a tile through shared memory."""
+def text_of(f, args, tile, axis, stage):
+    """The kernel of a call at one stage of its compilation for an H200."""
     from triton.backends.compiler import GPUTarget
 
     walk = walks_of(lambda *args: f(axis, *args), *args)[-1]
-    return len(re.findall(r"st\.shared", compiled("scan", *walk, GPUTarget("cuda", 90, 32), tile).asm["ptx"]))
+    return compiled("scan", *walk, GPUTarget("cuda", 90, 32), tile).asm[stage]
+
+
+def conversions(f, args, tile, axis):
+    """How often the kernel changes the layout of a tile through shared memory."""
+    return len(re.findall(r"st\.shared", text_of(f, args, tile, axis, "ptx")))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_is_compiled_does_not_grow_with_the_steps_of_a_run(axis):
+    """But for the recurrence itself: Triton's passes take the cube of what they are given."""
+    f, args = _calls()["vtrace"]
+    few, many = (
+        text_of(f, args, Tile(4, steps, 1 if axis else 32, 4 if not axis else 1, bool(axis)), axis, "ttir")
+        for steps in (4, 16)
+    )
+    for operation in ("tt.load", "tt.store", "math.exp"):
+        assert few.count(operation) == many.count(operation) > 0
+
+
+@pytest.mark.parametrize("columns", [256, 253])
+@pytest.mark.parametrize("name", ["gae", "gae-skip", "gae-gradient", "vtrace"])
+def test_neighbours_in_a_warp_load_neighbouring_columns(name, columns):
+    f, args = _calls()[name]
+    args = [jax.ShapeDtypeStruct((*a.shape[:-1], columns), a.dtype) for a in args]
+    text = text_of(f, args, Tile(4, 8, 32, 4, False, 1, True), 0, "ttgir")
+    layouts = re.findall(r"tt\.load .*tensor<4x32x8x!tt\.ptr<\w+>, (#\w+)>", text)
+    assert layouts
+    for layout in layouts:
+        assert re.search(rf"^{layout} = .*threadsPerWarp = \[1, 32, 1\]", text, re.M)
 
 
 def test_loops_do_not_spread_a_carry_through_shared_memory():
@@ -181,24 +212,18 @@ def test_masked_columns_do_not_change_layout_to_gather():
 
 
 def test_steps_adjacent_in_memory_are_loaded_16_bytes_at_once():
-    from triton.backends.compiler import GPUTarget
-
     f, args = _calls()["gae"]
     wide = [
         jax.ShapeDtypeStruct((4096, 256), a.dtype) if a.ndim == 2 else jax.ShapeDtypeStruct((4096,), a.dtype)
         for a in args
     ]
-    walk = walks_of(lambda *args: f(1, *args), *wide)[-1]
-    ptx = compiled("scan", *walk, GPUTarget("cuda", 90, 32)).asm["ptx"]
+    ptx = text_of(f, wide, None, 1, "ptx")
     assert "ld.global.v4" in ptx and "st.global.v4" in ptx
 
 
 def test_columns_are_composed_without_shuffles_inside_of_a_run():
-    from triton.backends.compiler import GPUTarget
-
     f, args = _calls()["gae"]
-    walk = walks_of(lambda *args: f(0, *args), *args)[-1]
-    ptx = compiled("scan", *walk, GPUTarget("cuda", 90, 32), tile=Tile(1, 8, 32, 1, False)).asm["ptx"]
+    ptx = text_of(f, args, Tile(1, 8, 32, 1, False), 0, "ptx")
     assert "shfl" not in ptx and "bar.sync" not in ptx
 
 

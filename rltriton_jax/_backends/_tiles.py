@@ -38,20 +38,16 @@ def _heavy(view: View) -> bool:
     return view.numbers >= _MANY or view.mirrored and view.numbers > 2
 
 
-def _segments(programs: int, least: int, length: int, chunk: int, most: int) -> int:
-    """Into how many segments to cut time so that the GPU is full; 1 where `least` programs fill it already.
-
-    Segments read twice, which is at best 0.65 of copy speed; one pass by enough programs reaches 0.8 and more.
-    """
-    if programs >= least:
-        return 1
-    return max(1, min(-(-length // chunk), -(-32 * _FULL // programs), most))
+def _segments(view: View, programs: int, wanted: int, chunk: int) -> int:
+    """Into how many segments to cut time for about `wanted` programs in all."""
+    return max(1, min(-(-view.length // chunk), wanted // programs))
 
 
 def _rows(view: View) -> Tile:
     """Steps adjacent in memory: a thread loads 4 at once, or 16 bytes of narrow ones; short series share a program.
 
-    A series that fits one program's registers is held there whole: no chunk waits for another.
+    A series that fits one program's registers is held there whole: no chunk waits for another. Segments read twice, which is
+    at best 0.65 of copy speed; one pass by enough programs reaches 0.8 and more.
     """
     length, numbers = view.length, view.numbers
     if length <= 512:
@@ -60,10 +56,12 @@ def _rows(view: View) -> Tile:
         if runs == 128:
             return Tile(128, 4, 1, 4, True) if numbers < _MANY else Tile(64, 4, 1, 2, True, 1, True)
         columns, warps = {64: (2, 4 if steps == 8 else 2), 32: (2, 1)}.get(runs, (128 // runs, 2))
+        if runs == 32 and numbers > 2:
+            columns = 1
         return Tile(runs, steps, columns, warps, True)
-    segments = _segments(view.columns, 2 * _FULL, length, 1024, 8 * _FULL)
-    if segments > 1:
-        return Tile(128, 8, 1, 4, True, segments)
+    if view.columns < 2 * _FULL:
+        segments = _segments(view, view.columns, 16 * _FULL, 1024)
+        return Tile(128, 8, 1, 4, True, min(segments, 8 * _FULL), segments > 1)
     if numbers >= _MANY:
         return Tile(256, 4, 1, 8, True) if length <= 1024 else Tile(64, 4, 1, 2, True, 1, True)
     many = view.columns >= 2048  # enough for small programs to fill the GPU
@@ -81,61 +79,107 @@ def _rows(view: View) -> Tile:
         return Tile(256, 16, 1, 8, True)
     if numbers == 1 and view.columns >= 4 * _FULL:  # a step reads so little that a thread must ask for more of them
         return Tile(64, 16, 1, 2, True) if view.skips else Tile(64, 8, 1, 2, True, 1, True)
-    return Tile(128, 8, 1, 4, True, 1, True)
+    return Tile(64, 8, 1, 2, True, 1, True) if _heavy(view) else Tile(128, 8, 1, 4, True, 1, True)
 
 
 def _columns(view: View) -> Tile:
-    """Columns adjacent in memory, 32 or more to a program; the fewer they are, the more of time a program holds at once.
+    """Columns adjacent in memory; the fewer they are, the fewer to a program and the more of time it holds at once.
 
     The fewer numbers a step reads, the more steps a thread must ask for; the more it reads, the fewer its registers hold.
-    Where 32 to a program leave multiprocessors idle, 16 or 8 fill more of them.
     """
     inner, length, numbers = view.dims[-1], view.length, view.numbers
     if len(view.dims) > 1 and inner < 32:
-        return _few_inside(inner, length)
+        return _few_inside(view, inner)
     width = min(32, _power_of_2(view.columns))
     programs = -(-view.columns // width)
     if programs >= 1024 and width == 32:
         return _many_columns(view)
-    few = programs <= _FULL - 4
-    if length <= 256 and (length <= 128 or few):
-        steps = 4 if length <= 64 else 8
-        runs = max(4, _power_of_2(-(-length // steps)))
-        width = min(width, 16) if few or numbers > 2 else width
-        return Tile(runs, steps, width, max(1, min(runs * width // 32, 8 if length <= 128 else 16)), False)
-    if length <= 512 and few and not _heavy(view):
-        width = min(width, 8 if programs <= 32 else 16)
-        return Tile(16, 8, width, max(1, width // 2), False, 1, True)
-    segments = _segments(programs, _FULL - 4, length, 64, 256)
-    if segments > 1:
-        return Tile(8, 8, width, max(1, width // 8), False, segments)
+    if length <= 128:
+        return _short(view, width, programs)
+    if programs <= 16 and length > max(512, 128 * programs):
+        return _cut(view, width, programs)
+    if programs < _FULL - 4:
+        return _few_columns(view, width, programs)
     if numbers >= _MANY:
-        return Tile(8, 4, width, 8 if numbers < 7 else 4, False, 1, True)  # of 7, Retrace's, 8 warps were slower
+        return Tile(4, 8, 64, 8, False, 1, True) if programs >= 192 else Tile(4, 8, 32, 4, False, 1, True)
     if numbers == 1 and not view.skips:
         return Tile(4, 16, 32, 4, False, 1, True) if programs >= 384 else Tile(8, 16, 16, 4, False, 1, True)
-    if programs >= 384 or _heavy(view):  # 16 steps are faster, by 10 to 20 %, and compile in 10 to 15 s
-        return Tile(4, 8, width, 4, False, 1, True)
-    if few and numbers == 2:
-        return Tile(16, 8, 16, 8, False, 1, True)
-    return Tile(8, 8, width, 8, False, 1, True)
+    if view.narrow and numbers <= 2 and not view.skips:
+        if length <= 512 and programs < 192:
+            return Tile(16, 16, 32, 8, False, 1, True)
+        return Tile(8, 8, 64, 8, False, 1, True) if programs >= 384 else Tile(16, 8, 64, 16, False, 1, True)
+    if numbers == 4 and not _heavy(view):
+        return Tile(8, 4, 32, 8, False, 1, True) if programs >= 192 else Tile(16, 8, 32, 16, False, 1, True)
+    if programs < 192:
+        return Tile(8, 16, 32, 8, False, 1, True)
+    if programs >= 384:
+        return Tile(4, 8, 32, 4, False, 1, True)
+    return Tile(4, 16, 32, 4, False, 1, True) if _heavy(view) or view.skips else Tile(8, 8, 32, 8, False, 1, True)
+
+
+def _short(view: View, width: int, programs: int) -> Tile:
+    """All steps in one chunk."""
+    length, numbers = view.length, view.numbers
+    heavy = _heavy(view) and numbers < _MANY
+    if length > 64 and numbers > 2 and (heavy or programs < 128):
+        return Tile(32, 4, min(width, 16), min(width, 16), False)
+    if programs >= 128:
+        if length <= 16 and not heavy:
+            return Tile(2, 8, width, 2, False)
+        if length > 32 and numbers <= 2 and length <= 64:
+            return Tile(8, 8, width, 8, False)
+        if length > 64 and numbers > 2:
+            return Tile(16, 8, 32, 16, False)
+    steps = 4 if length <= 64 else 8
+    runs = max(4, _power_of_2(-(-length // steps)))
+    width = min(width, 16) if programs < 128 or numbers > 2 else width
+    return Tile(runs, steps, width, max(1, min(runs * width // 32, 8)), False)
+
+
+def _few_columns(view: View, width: int, programs: int) -> Tile:
+    """Programs of 32 columns would leave multiprocessors idle: the fewer columns, the fewer to a program, of more steps."""
+    numbers = view.numbers
+    if programs < 16 or programs <= 32 and numbers < _MANY:
+        width = min(8, width)
+        steps = 8 if numbers >= _MANY or _heavy(view) and view.length <= 512 else 16
+        return Tile(32, steps, width, width, False, 1, True)
+    if numbers >= _MANY:
+        return Tile(32, 4, 16, 16, False, 1, True)
+    if _heavy(view) or numbers > 3:
+        return Tile(32, 8, 16, 16, False, 1, True)
+    if view.length <= 512 or numbers > 2:
+        return Tile(32, 8, 8, 8, False, 1, True)
+    return Tile(16, 16, 16, 8, False, 1, True)
+
+
+def _cut(view: View, width: int, programs: int) -> Tile:
+    """So few columns that time is cut, so that a multiprocessor gets two programs."""
+    runs = 256 // width
+    segments = _segments(view, programs, 2 * _FULL, 128)
+    return Tile(runs, 16 if runs == 8 and not _heavy(view) else 8, width, 8, False, segments, True)
 
 
 def _many_columns(view: View) -> Tile:
     """Enough of them that small programs fill the GPU."""
-    if view.numbers == 1:
+    numbers = view.numbers
+    if numbers == 1:
         return Tile(4, 4, 64, 4, False, 1, view.length > 16)
     if view.narrow and not view.skips:
-        return Tile(4, 4, 64, 4, False)
-    if _heavy(view) and view.numbers < _MANY:
-        return Tile(2, 4, 128, 8, False)
-    wide = view.numbers < _MANY and not view.skips
-    return Tile(2, 4, 128 if wide else 64, 4, False, 1, view.length > 8)
+        return Tile(2, 8, 128, 4, False, 1, True)
+    if numbers >= _MANY:
+        return Tile(1, 4, 128, 4, False, 1, True)
+    if view.length <= 64:
+        return Tile(2, 8, 64, 4, False, 1, True)
+    if _heavy(view):
+        return Tile(1, 8, 128, 4, False, 1, True) if view.length <= 512 else Tile(2, 8, 64, 4, False, 1, True)
+    return Tile(2, 4, 64 if view.skips else 128, 4, False, 1, True)
 
 
-def _few_inside(inner: int, length: int) -> Tile:
+def _few_inside(view: View, inner: int) -> Tile:
     """A few columns side by side, then more steps: tiles that cover whole stretches of memory."""
+    length = view.length
     if inner <= 4 and length > 128:
-        return Tile(32, 4, 4, 4, False, 1, True)
+        return Tile(32, 4, 4, 4, False, 1, True) if view.numbers <= 2 else Tile(16, 4, 4, 2, False, 1, True)
     if inner <= 4:
         runs = min(64, max(8, _power_of_2(-(-length // 2))))
         return Tile(runs, 2, 8, max(1, runs // 8), False)
