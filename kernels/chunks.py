@@ -15,7 +15,22 @@ STRIDE holds the stride of time, COLUMN the strides of DIMS, the axes of the col
 import triton
 import triton.language as tl
 
-from .tiles import address, affine, chain, expand, expanded, fetch, fetch_where, latest, offsets, pack, times, unpack
+from .tiles import (
+    address,
+    affine,
+    chain,
+    earliest,
+    expand,
+    expanded,
+    fetch,
+    fetch_where,
+    latest,
+    offsets,
+    onwards,
+    pack,
+    time_of,
+    unpack,
+)
 
 # fmt: off
 
@@ -85,7 +100,7 @@ def near_rows(ins, base, fixed, t, there, cm, ok, NEAR: tl.constexpr, FLAG: tl.c
                 inside = cm & (t >= 0) & (t <= T)
             else:
                 inside = there & cm & (t >= 0) & (t < T)
-            out = out + (fetch_where(address(ins[k], base[k], t, STRIDE[k], SIDE), inside, ok, False, FLAG[k], ACC),)
+            out = out + (fetch_where(address(ins[k], base[k], t, STRIDE[k], 1, SIDE), inside, ok, False, FLAG[k], ACC),)
     return out
 
 
@@ -99,12 +114,13 @@ def chunk(ins, base, fixed, s, cm, ok, NOW: tl.constexpr, NEAR: tl.constexpr, FA
     Beside it lie the near rows of the runs' first steps (with a mask, the chunk before tells where: they are left to
     `steps`) and the rows behind their last ones, which are far; an operand read as far only has its far rows loaded.
     """
-    t = times(s, None, TOP, R, REVERSE)
+    start = earliest(s, TOP, R, REVERSE)
+    t = onwards(start, R)
     inside = (t >= 0) & (t < T) & cm
     now = ()
     for k in tl.static_range(len(FIXED)):
         if not FIXED[k] and (NOW[k] or NEAR[k]):
-            now = now + (fetch_where(address(ins[k], base[k], t, STRIDE[k], SIDE), inside, ok, EVEN, FLAG[k], ACC),)
+            now = now + (fetch_where(address(ins[k], base[k], start, STRIDE[k], R, SIDE), inside, ok, EVEN, FLAG[k], ACC),)
         else:
             now = now + (fixed[k],)
     far = ()
@@ -112,14 +128,18 @@ def chunk(ins, base, fixed, s, cm, ok, NOW: tl.constexpr, NEAR: tl.constexpr, FA
         if FIXED[k] or not FAR[k]:
             far = far + (fixed[k],)
         else:
-            ahead = times(s, R if NOW[k] or NEAR[k] else None, TOP, R, REVERSE)
-            if not (NOW[k] or NEAR[k]):
-                ahead = ahead + (-1 if REVERSE else 1)
-            inside = (ahead >= 0) & (ahead < T) & cm
-            far = far + (fetch_where(address(ins[k], base[k], ahead, STRIDE[k], SIDE), inside, ok, False, FLAG[k], ACC),)
+            if NOW[k] or NEAR[k]:
+                first = time_of(s, R, TOP, REVERSE)
+                ahead = first
+                at = address(ins[k], base[k], first, STRIDE[k], 1, SIDE)
+            else:
+                first = start + (-1 if REVERSE else 1)
+                ahead = onwards(first, R)
+                at = address(ins[k], base[k], first, STRIDE[k], R, SIDE)
+            far = far + (fetch_where(at, (ahead >= 0) & (ahead < T) & cm, ok, False, FLAG[k], ACC),)
     near = fixed
     if MASK < 0:
-        before = times(s, -1, TOP, R, REVERSE)
+        before = time_of(s, -1, TOP, REVERSE)
         there = walked_before(before, cm, T, REVERSE)
         near = near_rows(ins, base, fixed, before, there, cm, ok, NEAR, FLAG, FIXED, EDGE, STRIDE, T, MASK, MIRRORED, SIDE,
                          ACC)
@@ -165,8 +185,8 @@ def steps(ins, base, fixed, edge, loaded, s, seen, cm, zero, STEP: tl.constexpr,
     """
     AXIS: tl.constexpr = 1 if SIDE == 0 else 0
     now = loaded[0]
-    t = times(s, None, TOP, R, REVERSE)
-    before = times(s, -1, TOP, R, REVERSE)
+    t = onwards(earliest(s, TOP, R, REVERSE), R)
+    before = time_of(s, -1, TOP, REVERSE)
     live = ()
     if MASK >= 0:
         # the step walked before the first of each run is the last live one
@@ -182,7 +202,7 @@ def steps(ins, base, fixed, edge, loaded, s, seen, cm, zero, STEP: tl.constexpr,
             position = tl.where(none < 0, seen, last)
         seen = tl.maximum(seen, tl.max(last, AXIS, keep_dims=True))
         had = position >= 0
-        near = near_rows(ins, base, fixed, times(position, 0, TOP, R, REVERSE), had, cm, None, NEAR, FLAG, FIXED, EDGE,
+        near = near_rows(ins, base, fixed, time_of(position, 0, TOP, REVERSE), had, cm, None, NEAR, FLAG, FIXED, EDGE,
                          STRIDE, T, MASK, MIRRORED, SIDE, ACC)
         has = ()
         has_near = had
@@ -244,7 +264,7 @@ def before_end(ins, base, fixed, seen, cm, one_step, FLAG: tl.constexpr, FIXED: 
     """What the visit past the end of a mirrored walk has behind it: the rows, and whether there are any."""
     if MASK >= 0:
         has_near = seen >= 0
-        t_near = times(seen, 0, TOP, 1, REVERSE)
+        t_near = time_of(seen, 0, TOP, REVERSE)
     else:
         has_near = cm
         t_near = one_step.to(seen.dtype) + (0 if REVERSE else T - 1)

@@ -9,7 +9,21 @@ import triton
 import triton.language as tl
 
 from .chunks import before_end, beside_time, chunk, place, run_map, steps
-from .tiles import address, affine, compose, expand, expanded, follow, last_of, numbered, offsets, pack, times, unpack
+from .tiles import (
+    address,
+    affine,
+    compose,
+    earliest,
+    expand,
+    expanded,
+    follow,
+    last_of,
+    numbered,
+    offsets,
+    onwards,
+    pack,
+    unpack,
+)
 
 # fmt: off
 
@@ -76,10 +90,10 @@ def map_of(maps, segments, flat, cm, COLUMNS: tl.constexpr, LANES: tl.constexpr,
     total_a = tl.where(cm, 1.0, 0.0).to(maps[0].dtype.element_ty)
     total_y = total_a * 0.0
     for first in range(0, segments, LANES * EACH):
-        i = first + times(w * EACH, None, 0, EACH, False)
-        known = (i < segments) & cm
-        a = tl.load(address(maps[0], column, i, COLUMNS, SIDE), mask=known, other=1.0)
-        y = tl.load(address(maps[1], column, i, COLUMNS, SIDE), mask=known, other=0.0)
+        i = first + w * EACH
+        known = (onwards(i, EACH) < segments) & cm
+        a = tl.load(address(maps[0], column, i, COLUMNS, EACH, SIDE), mask=known, other=1.0)
+        y = tl.load(address(maps[1], column, i, COLUMNS, EACH, SIDE), mask=known, other=0.0)
         a, y = run_map(unpack(a, EACH, False), unpack(y, EACH, False), EACH)
         if LANES > 1:
             a, y = tl.associative_scan((a, y), AXIS, follow)
@@ -188,7 +202,8 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
             xs = xs + (x,)
         results = READ(pack(xs, R, REVERSE), pack(aheads, R, REVERSE), rows[0], rows[1], rows[2], rows[3], rows[4])
         whole_tile = tl.full((zero.shape[0], zero.shape[1], R), 1, tl.int1)
-        t = times(s, None, TOP, R, REVERSE)
+        start = earliest(s, TOP, R, REVERSE)
+        t = onwards(start, R)
         inside = (t >= 0) & (t < T) & cm
         added = ()
         for k in tl.static_range(len(outs)):
@@ -198,7 +213,7 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
             else:
                 added = added + (sums[k],)
                 if OUT_KIND[k] < 2:
-                    at = address(outs[k], out_base[k], t, OUT_STRIDE[k], SIDE)
+                    at = address(outs[k], out_base[k], start, OUT_STRIDE[k], R, SIDE)
                     if EVEN:
                         tl.store(at, result)
                     else:

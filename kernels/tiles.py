@@ -101,21 +101,32 @@ def expanded(xs, SIDE: tl.constexpr):
 
 
 @triton.jit
-def times(s, r, TOP: tl.constexpr, R: tl.constexpr, REVERSE: tl.constexpr):
-    """The time at step r of runs of R that begin at positions s; all of its steps in the order of time if r is None."""
-    if r is None:
-        first = TOP - (R - 1) - s if REVERSE else s
-        return first + tl.arange(0, R)[None, None, :]
-    elif REVERSE:
+def time_of(s, r, TOP: tl.constexpr, REVERSE: tl.constexpr):
+    """The time at step r of the runs that begin at positions s."""
+    if REVERSE:
         return (TOP - r) - s
     else:
         return s + r
 
 
 @triton.jit
-def address(ptr, base, t, STRIDE: tl.constexpr, SIDE: tl.constexpr):
-    """The pointers to the rows of times t."""
+def earliest(s, TOP: tl.constexpr, R: tl.constexpr, REVERSE: tl.constexpr):
+    """The earliest time of the runs of R steps that begin at positions s."""
+    return time_of(s, R - 1 if REVERSE else 0, TOP, REVERSE)
+
+
+@triton.jit
+def onwards(t, R: tl.constexpr):
+    """The times t, t + 1, ..., t + R - 1."""
+    return t + tl.arange(0, R)[None, None, :].to(t.dtype)
+
+
+@triton.jit
+def address(ptr, base, t, STRIDE: tl.constexpr, R: tl.constexpr, SIDE: tl.constexpr):
+    """The pointers to the rows of R times from t on: steps from one pointer, which the loads take as they are."""
     at = ptr + (base + t * STRIDE)
+    if R > 1:
+        at = at + tl.arange(0, R)[None, None, :].to(t.dtype) * STRIDE
     # a thread gets SIDE columns, which leaves it all R steps; Triton would ask for 16 bytes of columns
     if SIDE == 1:
         at = tl.max_contiguous(tl.multiple_of(at, (1, 1, 1)), (1, 2, 1))

@@ -132,7 +132,7 @@ def _short(view: View, width: int, programs: int) -> Tile:
             return Tile(16, 8, 32, 16, False)
     steps = 4 if length <= 64 else 8
     runs = max(4, _power_of_2(-(-length // steps)))
-    width = min(width, 16) if programs < 128 or numbers > 2 else width
+    width = min(width, 16) if programs <= 128 or numbers > 2 else width
     return Tile(runs, steps, width, max(1, min(runs * width // 32, 8)), False)
 
 
