@@ -8,22 +8,9 @@ are few, time is cut into SEGMENTS of CHUNKS chunks, a program each: `reduce` wr
 import triton
 import triton.language as tl
 
-from .chunks import before_end, beside_time, chunk, place, run_map, steps
-from .tiles import (
-    address,
-    affine,
-    compose,
-    earliest,
-    expand,
-    expanded,
-    follow,
-    last_of,
-    numbered,
-    offsets,
-    onwards,
-    pack,
-    unpack,
-)
+from .chunks import before_end, chunk, run_map, steps
+from .columns import beside_time, expanded, offsets, place
+from .tiles import address, affine, compose, earliest, expand, follow, last_of, numbered, onwards, pack, unpack
 
 # fmt: off
 

@@ -1,4 +1,4 @@
-"""Pieces of the scan: the maps it composes, where a program's columns lie, and how tiles come from and go to memory.
+"""Pieces of the scan: the maps it composes, and how tiles come from and go to memory.
 
 A tile is [COLS, W, R] where steps lie side by side in memory, [W, COLS, R] where columns do: columns, runs, and the steps of
 a run in the order of time. An axis on which it does not vary may have size 1. R steps are held by one thread.
@@ -60,44 +60,6 @@ def numbered(W: tl.constexpr, SIDE: tl.constexpr):
 def last_of(x, w, W: tl.constexpr, AXIS: tl.constexpr):
     """The last of W runs."""
     return tl.sum(tl.where(w == W - 1, x, 0.0), AXIS, keep_dims=True)
-
-
-@triton.jit
-def column(rest, i, DIMS: tl.constexpr, COLUMN: tl.constexpr):
-    """The offset of a column, given its place on the last axis and what is left for the axes before."""
-    offset = i * COLUMN[len(DIMS) - 1]
-    for d in tl.static_range(1, len(DIMS)):
-        if d < len(DIMS) - 1:
-            offset = offset + (rest % DIMS[len(DIMS) - 1 - d]) * COLUMN[len(DIMS) - 1 - d]
-            rest = rest // DIMS[len(DIMS) - 1 - d]
-        else:
-            offset = offset + rest * COLUMN[0]
-    return offset
-
-
-@triton.jit
-def offsets(flat, block, DIMS: tl.constexpr, COLUMNS_OF: tl.constexpr, COLS: tl.constexpr):
-    """For each array, the offsets of the columns `flat`, which are block number `block` of COLS of them."""
-    LAST: tl.constexpr = DIMS[len(DIMS) - 1]
-    if LAST % COLS == 0:
-        i = (block % (LAST // COLS)) * COLS + (flat - block * COLS)
-        rest = block // (LAST // COLS)
-    else:
-        i = flat % LAST
-        rest = flat // LAST
-    out = ()
-    for k in tl.static_range(len(COLUMNS_OF)):
-        out = out + (column(rest, i, DIMS, COLUMNS_OF[k]),)
-    return out
-
-
-@triton.jit
-def expanded(xs, SIDE: tl.constexpr):
-    """`expand` of each vector."""
-    out = ()
-    for k in tl.static_range(len(xs)):
-        out = out + (expand(xs[k], SIDE),)
-    return out
 
 
 @triton.jit

@@ -172,7 +172,7 @@ def _many_columns(view: View) -> Tile:
         return Tile(2, 8, 64, 4, False, 1, True)
     if _heavy(view):
         return Tile(1, 8, 128, 4, False, 1, True) if view.length <= 512 else Tile(2, 8, 64, 4, False, 1, True)
-    return Tile(2, 4, 64 if view.skips else 128, 4, False, 1, True)
+    return Tile(2, 4, 64, 4, False, 1, True) if view.skips else Tile(1, 8, 128, 2, False, 1, True)
 
 
 def _few_inside(view: View, inner: int) -> Tile:
