@@ -60,7 +60,8 @@ def _rows(view: View) -> Tile:
             columns = 1
         return Tile(runs, steps, columns, warps, True)
     if view.columns < 2 * _FULL:
-        segments = _segments(view, view.columns, 16 * _FULL, 1024)
+        wanted = 16 * _FULL if _heavy(view) or view.columns >= 32 else 32 * _FULL
+        segments = _segments(view, view.columns, wanted, 1024)
         return Tile(128, 8, 1, 4, True, min(segments, 8 * _FULL), segments > 1)
     if numbers >= _MANY:
         return Tile(256, 4, 1, 8, True) if length <= 1024 else Tile(64, 4, 1, 2, True, 1, True)
