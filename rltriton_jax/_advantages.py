@@ -8,8 +8,8 @@ from typing import NamedTuple
 from jax import Array, export
 from jax.typing import ArrayLike
 
-from ._arguments import Call
 from ._boundaries import Backward
+from ._call import Call
 
 
 class GAE(NamedTuple):

@@ -8,8 +8,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from ._arguments import Call
 from ._boundaries import Backward
+from ._call import Call
 from ._windows import windowed
 
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from ._arguments import Call
 from ._boundaries import Forward
+from ._call import Call
 from ._walk import Formula
 
 
