@@ -90,7 +90,7 @@ def address(ptr, base, t, STRIDE: tl.constexpr, R: tl.constexpr, SIDE: tl.conste
     if R > 1:
         at = at + tl.arange(0, R)[None, None, :].to(t.dtype) * STRIDE
     # a thread gets SIDE columns, which leaves it all R steps; Triton would ask for 16 bytes of columns
-    if SIDE == 1:
+    if SIDE == 1:  # columns before runs, as (1, 2, 1) orders them, and no two loaded at once, which nothing divides
         at = tl.max_contiguous(tl.multiple_of(at, (1, 1, 1)), (1, 2, 1))
     elif SIDE > 1:
         at = tl.max_contiguous(at, (1, SIDE, 1))
