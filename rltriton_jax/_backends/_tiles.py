@@ -105,15 +105,15 @@ def _columns(view: View) -> Tile:
         return Tile(4, 8, 64, 8, False, 1, True) if programs >= 192 else Tile(4, 8, 32, 4, False, 1, True)
     if numbers == 1 and not view.skips:
         return Tile(4, 16, 32, 4, False, 1, True) if programs >= 384 else Tile(8, 16, 16, 4, False, 1, True)
-    if view.narrow and numbers <= 2 and not view.skips:
+    if view.narrow and numbers <= 2 and not view.skips:  # two columns a thread, so that it loads 4 bytes
         if length <= 512 and programs < 192:
             return Tile(16, 16, 32, 8, False, 1, True)
         return Tile(8, 8, 64, 8, False, 1, True) if programs >= 384 else Tile(16, 8, 64, 16, False, 1, True)
-    if numbers == 4 and not _heavy(view):
+    if numbers == 4 and not _heavy(view):  # Retrace: 8 steps of all that it reads leave a multiprocessor one program
         return Tile(8, 4, 32, 8, False, 1, True) if programs >= 192 else Tile(16, 8, 32, 16, False, 1, True)
-    if programs < 192:
+    if programs < 192:  # about one a multiprocessor, which must ask for more at once
         return Tile(8, 16, 32, 8, False, 1, True)
-    if programs >= 384:
+    if programs >= 384:  # three and more, smaller ones
         return Tile(4, 8, 32, 4, False, 1, True)
     return Tile(4, 16, 32, 4, False, 1, True) if _heavy(view) or view.skips else Tile(8, 8, 32, 8, False, 1, True)
 
@@ -173,6 +173,7 @@ def _many_columns(view: View) -> Tile:
         return Tile(2, 8, 64, 4, False, 1, True)
     if _heavy(view):
         return Tile(1, 8, 128, 4, False, 1, True) if view.length <= 512 else Tile(2, 8, 64, 4, False, 1, True)
+    # one run a program: nothing is exchanged between warps
     return Tile(2, 4, 64, 4, False, 1, True) if view.skips else Tile(1, 8, 128, 2, False, 1, True)
 
 
