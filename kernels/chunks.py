@@ -15,7 +15,7 @@ STRIDE holds the stride of time, COLUMN the strides of DIMS, the axes of the col
 import triton
 import triton.language as tl
 
-from .tiles import address, affine, chain, earliest, fetch, fetch_where, latest, onwards, pack, time_of, unpack
+from .tiles import address, affine, chain, earliest, fetch, fetch_where, latest, onwards, pack, spread, time_of, unpack
 
 # fmt: off
 
@@ -163,11 +163,9 @@ def steps(ins, base, fixed, edge, loaded, s, seen, cm, zero, STEP: tl.constexpr,
     else:
         has_far = t_far < T
 
-    here = ()
     nearer = ()
     far = ()
     for k in tl.static_range(len(FIXED)):
-        here = here + (now[k],)
         if FIXED[k] or not NEAR[k]:
             nearer = nearer + (fixed[k],)
         else:
@@ -187,10 +185,9 @@ def steps(ins, base, fixed, edge, loaded, s, seen, cm, zero, STEP: tl.constexpr,
             far = far + (x,)
         else:
             far = far + (fixed[k],)
-    a, b = STEP(here, nearer, far, has_near, has_far)
-    every = tl.full((zero.shape[0], zero.shape[1], R), 1, tl.int1)
-    a = tl.where(every, a, tl.zeros(every.shape, ACC))
-    b = tl.where(every, b, tl.zeros(every.shape, ACC))
+    a, b = STEP(now, nearer, far, has_near, has_far)
+    a = spread(a, zero, R)
+    b = spread(b, zero, R)
     if not EVEN or HEAD > 0:
         if REVERSE:
             inside = (t >= 0) & (t < T - HEAD) & cm
@@ -198,7 +195,7 @@ def steps(ins, base, fixed, edge, loaded, s, seen, cm, zero, STEP: tl.constexpr,
             inside = (t >= HEAD) & (t < T) & cm
         a = tl.where(inside, a, 1.0)
         b = tl.where(inside, b, 0.0)
-    return unpack(a, R, REVERSE), unpack(b, R, REVERSE), (here, nearer, far, has_near, has_far), seen
+    return unpack(a, R, REVERSE), unpack(b, R, REVERSE), (now, nearer, far, has_near, has_far), seen
 
 
 @triton.jit

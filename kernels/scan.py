@@ -10,7 +10,7 @@ import triton.language as tl
 
 from .chunks import before_end, chunk, run_map, steps
 from .columns import beside_time, expanded, offsets, place
-from .tiles import address, affine, compose, earliest, expand, follow, last_of, numbered, onwards, pack, unpack
+from .tiles import address, affine, compose, earliest, expand, follow, last_of, numbered, onwards, pack, spread, unpack
 
 # fmt: off
 
@@ -135,7 +135,6 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
     out_base = expanded(offsets(flat, block, DIMS, OUT_COLUMN, COLS), SIDE)
     w = numbered(W, SIDE)
     zero = tl.zeros((COLS, W, 1) if SIDE == 0 else (W, COLS, 1), ACC)
-    every = tl.full(zero.shape, 1, tl.int1)
     one_step = expand(tl.zeros((COLS,), ACC), SIDE)
     carry = one_step
     if INIT >= 0:
@@ -150,7 +149,7 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
         if MASK >= 0:
             seen = tl.load(seens[0] + mine, mask=cm, other=-1).to(INDEX)
     ended = carry
-    carry = tl.where(every, ended, zero)  # of the tile's shape, lest each thread holds all of it to change its layout
+    carry = spread(ended, zero, 1)  # of the tile's shape, lest each thread holds all of it to change its layout
     sums = ()
     for k in tl.static_range(len(outs)):
         sums = sums + (zero,)
@@ -179,7 +178,7 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
         else:
             x = carry
             ended = affine(a, carry, y)
-        carry = tl.where(every, ended, zero)
+        carry = spread(ended, zero, 1)
 
         xs = ()
         aheads = ()
@@ -188,13 +187,12 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
             x = affine(av[r], x, bv[r])
             xs = xs + (x,)
         results = READ(pack(xs, R, REVERSE), pack(aheads, R, REVERSE), rows[0], rows[1], rows[2], rows[3], rows[4])
-        whole_tile = tl.full((zero.shape[0], zero.shape[1], R), 1, tl.int1)
         start = earliest(s, TOP, R, REVERSE)
         t = onwards(start, R)
         inside = (t >= 0) & (t < T) & cm
         added = ()
         for k in tl.static_range(len(outs)):
-            result = tl.where(whole_tile, results[k], tl.zeros(whole_tile.shape, ACC))
+            result = spread(results[k], zero, R)
             if OUT_KIND[k] == 2:
                 added = added + (sums[k] + tl.sum(tl.where(inside, result, 0.0), 2, keep_dims=True),)
             else:

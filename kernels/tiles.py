@@ -63,6 +63,13 @@ def last_of(x, w, W: tl.constexpr, AXIS: tl.constexpr):
 
 
 @triton.jit
+def spread(x, zero, R: tl.constexpr):
+    """x over R steps of a tile of the shape and type of `zero`, which has one."""
+    every = tl.full((zero.shape[0], zero.shape[1], R), 1, tl.int1)
+    return tl.where(every, x, tl.zeros(every.shape, zero.dtype))
+
+
+@triton.jit
 def time_of(s, r, TOP: tl.constexpr, REVERSE: tl.constexpr):
     """The time at step r of the runs that begin at positions s."""
     if REVERSE:

@@ -55,9 +55,7 @@ def _rows(view: View) -> Tile:
         runs = max(8, _power_of_2(-(-length // steps)))
         if runs == 128:
             return Tile(128, 4, 1, 4, True) if numbers < _MANY else Tile(64, 4, 1, 2, True, 1, True)
-        columns, warps = {64: (2, 4 if steps == 8 else 2), 32: (2, 1)}.get(runs, (128 // runs, 2))
-        if runs == 32 and numbers > 2:
-            columns = 1
+        columns, warps = {64: (2, 4 if steps == 8 else 2), 32: (1 if numbers > 2 else 2, 1)}.get(runs, (128 // runs, 2))
         return Tile(runs, steps, columns, warps, True)
     if view.columns < 2 * _FULL:
         wanted = 16 * _FULL if _heavy(view) or view.columns >= 32 else 32 * _FULL
@@ -127,7 +125,7 @@ def _short(view: View, width: int, programs: int) -> Tile:
     if programs >= 128:
         if length <= 16 and not heavy:
             return Tile(2, 8, width, 2, False)
-        if length > 32 and numbers <= 2 and length <= 64:
+        if 32 < length <= 64 and numbers <= 2:
             return Tile(8, 8, width, 8, False)
         if length > 64 and numbers > 2:
             return Tile(16, 8, 32, 16, False)
