@@ -135,6 +135,11 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
     out_base = expanded(offsets(flat, block, DIMS, OUT_COLUMN, COLS), SIDE)
     w = numbered(W, SIDE)
     zero = tl.zeros((COLS, W, 1) if SIDE == 0 else (W, COLS, 1), ACC)
+    runs = (w * R).to(INDEX)
+    first = segment * CHUNKS
+    if EARLY:  # before the maps are composed, not to wait twice
+        coming = chunk(ins, base, fixed, first * (W * R) + runs, cm, None, NOW, NEAR, FAR, FLAG, FIXED, EDGE, STRIDE, T,
+                       TOP, MASK, R, SIDE, REVERSE, MIRRORED, EVEN, ACC)
     one_step = expand(tl.zeros((COLS,), ACC), SIDE)
     carry = one_step
     if INIT >= 0:
@@ -153,12 +158,6 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
     sums = ()
     for k in tl.static_range(len(outs)):
         sums = sums + (zero,)
-    runs = (w * R).to(INDEX)
-    first = segment * CHUNKS
-    if EARLY:
-        coming = chunk(ins, base, fixed, first * (W * R) + runs, cm, None, NOW, NEAR, FAR, FLAG, FIXED, EDGE, STRIDE, T,
-                       TOP, MASK, R, SIDE, REVERSE, MIRRORED, EVEN, ACC)
-
     for i in range(0, CHUNKS):
         s = (first + i) * (W * R) + runs
         if EARLY:

@@ -7,7 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from ._backends import affine, entry_of, step_arrays
+from ._backends import affine, entry_of, past_arrays, past_outputs, step_arrays
 from ._backends._formula import printed
 from ._walk import Walk, accumulator
 
@@ -20,36 +20,48 @@ def waiting(walk: Walk, operands, axis: int):
 
 
 def packed(walk: Walk, operands, axis: int, a, b):
-    """What this shard tells, as one vector. (a, b) is its map of the state, without the first step if that waits for rows."""
+    """What this shard tells, as one vector.
+
+    (a, b) is its map of the state, without the first step if that waits for rows, or the visit past its end if it tells them.
+    """
     rows = [x.astype(a.dtype) for x in _rows(walk, operands, axis).values()]
     return jnp.concatenate([x.reshape(-1) for x in (a, b, *rows)])
 
 
 def arrived(walk: Walk, operands, axis: int, vectors, me):
-    """(the operands with the rows that came from other shards, the state that enters, that behind the first step).
+    """(the operands with the rows from other shards, the state that enters, that behind the first step, what comes back).
 
-    `vectors` are what all shards tell, and `me` is the place of this one.
+    `vectors` are what all shards tell, and `me` is the place of this one. By name comes back, as `back_EDGE`, what the
+    visit past the end of the shard before this one put out at its edge.
     """
     (a, b), rows = _unpacked(walk, operands, axis, vectors)
+    if walk.tells_end:
+        state, ended = _entering(walk, a, b, rows, me, _past_ends(walk, rows, axis, a))
+        return operands, state, state, _from_ends(walk, rows, axis, me, ended)
     if not walk.sent:
-        return operands, *[_entering(walk, a, b, rows, me)] * 2
+        state, _ = _entering(walk, a, b, rows, me)
+        return operands, state, state, {}
     came = _from_neighbours(walk, rows, a.shape)
     first_a, first_b = _first_steps(walk, rows | came, axis, a)
-    state = _entering(walk, first_a, first_b, rows, me, (a, b))
+    state, _ = _entering(walk, first_a, first_b, rows, me, (a, b))
     operands = [_at(came[name], me) if name in came else x for name, x in zip(walk.names, operands, strict=True)]
-    return operands, state, affine(_at(first_a, me), state, _at(first_b, me))
+    return operands, state, affine(_at(first_a, me), state, _at(first_b, me)), {}
 
 
 def _rows(walk: Walk, operands, axis: int):
     """By name, one row of every operand of which the others must know."""
     by_name = dict(zip(walk.names, operands, strict=True))
     names = [walk.init] if walk.init else []
-    if walk.sent:
-        used = printed(walk, accumulator(walk, [x.dtype for x in operands])).used["step"]
-        names += [name for name in walk.names if f"now_{name}" in used or name in walk.fixed and f"near_{name}" in used]
-        names += [edge for name, edge in walk.edges if f"near_{name}" in used]
+    if walk.sent or walk.tells_end:
+        used = printed(walk, accumulator(walk, [x.dtype for x in operands])).used
+        # the visit past the end finds the last row near it, and the edge is where it is
+        used = used["past_step"] | used["past_read"] if walk.tells_end else used["step"]
+        here, beside = ("near", "now") if walk.tells_end else ("now", "near")
+        fixed = [name for name in walk.fixed if f"{beside}_{name}" in used]
+        names += [name for name in walk.names if f"{here}_{name}" in used or name in fixed]
+        names += [edge for name, edge in walk.edges if f"{beside}_{name}" in used]
         names += [name for pair in walk.sent for name in pair]
-    at = -1 if walk.reverse else 0
+    at = -1 if walk.reverse != walk.tells_end else 0
     return {name: by_name[name] if name in walk.fixed else _row(by_name[name], axis, at) for name in names}
 
 
@@ -81,23 +93,46 @@ def _from_neighbours(walk: Walk, rows, shape):
 
 def _first_steps(walk: Walk, rows, axis: int, like):
     """The maps of the first steps of all shards."""
-    nothing = jnp.zeros((1,) * like.ndim, like.dtype)  # in place of what the step does not read
-    maps = step_arrays(walk, [rows.get(name, nothing) for name in walk.names], axis + 1)
+    maps = step_arrays(walk, _in_order(walk, rows, like), axis + 1)
     return [jnp.broadcast_to(x, like.shape) for x in maps]
 
 
+def _past_ends(walk: Walk, rows, axis: int, like):
+    """The maps of the visits past the ends of all shards."""
+    maps = past_arrays(walk, _in_order(walk, rows, like), axis + 1)
+    return [jnp.broadcast_to(jnp.asarray(x, like.dtype), like.shape) for x in maps]
+
+
+def _from_ends(walk: Walk, rows, axis: int, me, ended):
+    """By name, what the shard walked before this one put out past its end, where `ended` is its state; 0 for the first."""
+    edges = [name for name in walk.wanted if name in dict(walk.edges).values()]
+    first = me == (jax.lax.axis_size(walk.over) - 1 if walk.reverse else 0)
+    before = {name: _at(x, me + (1 if walk.reverse else -1)) for name, x in rows.items()}
+    outs = past_outputs(walk, _in_order(walk, before, ended), axis, ended)
+    by_name = dict(zip(walk.wanted, outs, strict=False))
+    return {f"back_{edge}": jnp.where(first, 0.0, by_name[edge]) for edge in edges}
+
+
+def _in_order(walk: Walk, rows, like):
+    """The operands, of which `rows` are known by name, in full: cotangents sum over what is not; the rest is not read."""
+    return [jnp.broadcast_to(rows.get(name, 0), like.shape) for name in walk.names]
+
+
 def _entering(walk: Walk, a, b, rows, me, rest=None):
-    """The state that enters this shard, where shard k maps the one that enters it by (a[k], b[k]), and then by `rest`."""
+    """(the state that enters this shard, that of the shard before it ahead of `rest`; 0 for the first).
+
+    Shard k maps the state that enters it by (a[k], b[k]), and then by `rest`.
+    """
     order = range(a.shape[0])[:: -1 if walk.reverse else 1]
     like = b if rest is None else rest[1]
     state = jnp.zeros_like(like[0]) if walk.init is None else jnp.broadcast_to(rows[walk.init][order[0]], like[0].shape)
+    ended = jnp.zeros_like(state)
     for k in order[:-1]:
-        then = affine(a[k], state, b[k])
-        if rest is not None:
-            then = affine(rest[0][k], then, rest[1][k])
+        between = affine(a[k], state, b[k])
+        then = between if rest is None else affine(rest[0][k], between, rest[1][k])
         before = k > me if walk.reverse else k < me
-        state = jnp.where(before, then, state)
-    return state
+        state, ended = jnp.where(before, then, state), jnp.where(before, between, ended)
+    return state, ended
 
 
 def _at(x, k):

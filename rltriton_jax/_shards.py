@@ -39,9 +39,9 @@ def lower(ctx, operands, implementation, walk, axis: int, dtypes):
 
     def enter(vectors, me, *values):
         n = len(operands)
-        known, entry, stepped = _exchange.arrived(walk, values[:n], axis, vectors, me)
+        known, entry, stepped, back = _exchange.arrived(walk, values[:n], axis, vectors, me)
         outs = implementation.enter(walk, known, axis, dtypes[:kinds], list(values[n:]), entry, stepped)
-        by_name = {**dict(zip(walk.names, known, strict=True)), "incoming": entry}
+        by_name = {**dict(zip(walk.names, known, strict=True)), **back, "incoming": entry}
         return [*outs, *(jnp.broadcast_to(by_name[name], entry.shape) for name in told)]
 
     avals = [ShapedArray(a.shape, a.dtype) for a in ctx.avals_in]  # an array's type, not how it varies over a mesh

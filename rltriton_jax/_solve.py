@@ -157,6 +157,10 @@ def _jvp_by_parts(primals, moved, walk, axis, dtypes, implementation):
 
         alone, n = dataclasses.replace(alone, told=()), len(dtypes) - len(walk.told)
         outs = _backends.evaluate(alone, operands, axis, dtypes[:n], by_primitive, careful=True)
+        for name in walk.told:
+            if name.startswith("back_"):
+                mine = outs[walk.wanted.index(name.removeprefix("back_"))]
+                known[name] = _shards.next_ones(mine, walk.reverse, walk.over)
         edge = _backends.entry_of(walk, operands, axis).shape
         return [*outs, *(jnp.broadcast_to(known[name], edge) for name in walk.told)]
 
@@ -233,7 +237,8 @@ def _pull(base, known, names, wanted, axis, cotangents, implementation):
     """The cotangents of the `wanted` operands of `base`, with the shapes and types of their avals."""
     kept = names[len(base.names) : len(known)]
     sought = _edges_for_rows(base, wanted)
-    mirrored = Adjoint.of(base, sought, tuple(cotangents), kept)
+    sent = {row: f"back_{edge}" for row, edge in base.sent if row in wanted}
+    mirrored = dataclasses.replace(Adjoint.of(base, sought, tuple(cotangents), kept), told=tuple(sent.values()))
     operands = (*known, *cotangents.values())
     full = batch_shape(mirrored, [x.shape for x in operands], axis)
     wide = accumulator(mirrored, [x.dtype for x in operands])
@@ -244,11 +249,8 @@ def _pull(base, known, names, wanted, axis, cotangents, implementation):
         wide if kind in (SUM, EDGE) or sums[name] else wanted[name].dtype
         for name, kind in zip(sought, mirrored.kinds, strict=True)
     ]
-    outs = dict(zip(sought, run(mirrored, operands, axis, dtypes, implementation), strict=True))
-    sent = {row: edge for row, edge in base.sent if row in wanted}
-    if sent:
-        stacked = jnp.stack([outs[edge] for edge in sent.values()])
-        outs.update(zip(sent, _shards.next_ones(stacked, not base.reverse, base.over), strict=True))
+    results = run(mirrored, operands, axis, (*dtypes, *(wide for _ in sent)), implementation)
+    outs = dict(zip((*sought, *sent), results, strict=True))
     for name in (base.init, *(edge for _, edge in base.sent)):
         if base.over and name in wanted:  # which only the shard that is walked first has read
             outs[name] = jnp.where(_shards.walked_first(base.reverse, base.over), outs[name], 0)

@@ -64,7 +64,8 @@ class Walk:
     (`fixed`). `edges` names the fixed operand that stands past the end of a series. `over` is the mesh axis whose shards
     hold consecutive blocks of time: the first that is walked starts from `init`, each other where the one before ended.
     Of a pair (row, edge) in `sent`, the edge is, where shards are `joined`, the row of the shard that was walked before.
-    `told` names what else is handed out behind the outputs: edges as they came from there, or the state, `incoming`.
+    `told` names what else is handed out behind the outputs: edges as they came from there, the state that came,
+    `incoming`, or `back_EDGE`: the output EDGE of the shard that was walked before, 0 on the first.
     Subclasses define `step`, `read` and `kinds`.
     """
 
@@ -165,6 +166,11 @@ class Walk:
     def visits_past_end(self) -> bool:
         """Whether what stands past the walk's own end counts."""
         return self.mirrored and (self.over is not None or not {LONG, EDGE}.isdisjoint(self.all_kinds))
+
+    @property
+    def tells_end(self) -> bool:
+        """Whether the visit past a shard's end is left to the others, who are told of the rows there."""
+        return self.mirrored and self.over is not None and not self.skips
 
     @property
     def all_kinds(self) -> tuple[str, ...]:

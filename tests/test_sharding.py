@@ -454,9 +454,9 @@ def _exchanged(T, mask_mode, gradient):
 def test_shards_exchange_as_much_as_they_have_columns(mask_mode, gradient):
     counts, moved = _exchanged(64, mask_mode, gradient)
     assert (counts, moved) == _exchanged(1024, mask_mode, gradient)
-    assert moved <= 8 * (11 if gradient else 9) * (64 * 4)
+    assert moved <= 8 * (13 if gradient else 9) * (64 * 4)
     if mask_mode != "skip":  # the nearest live row is looked for before
-        assert counts == ({"all-gather": 2, "collective-permute": 1} if gradient else {"all-gather": 1})
+        assert counts == {"all-gather": 2 if gradient else 1}
 
 
 @pytest.mark.parametrize("name", ["vtrace-rhos", "retrace-steps", "eligibility_traces-reset_steps_exact"])
@@ -469,7 +469,7 @@ def test_shards_exchange_once_each_way(name):
     assert collectives(mapped, parts)[0] == {"all-gather": 1}
     counts = collectives(partial(pulled, mapped), parts, cotangents)[0]
     assert counts.pop("all-reduce", 0) <= len(parts)  # of what is the same on all shards
-    assert counts == {"all-gather": 2, "collective-permute": 1}
+    assert counts == {"all-gather": 2}
 
 
 @pytest.mark.parametrize("implementation", [INTERPRET])
@@ -654,6 +654,6 @@ def test_gpus_read_their_time_twice_and_exchange_once_each_way():
 
     program = h200.compiled(with_gradient, mesh, args)
     assert h200.launches(program)["custom-call"] == 6
-    assert h200.exchanges(program) == {"all-gather": 2, "collective-permute": 1}
+    assert h200.exchanges(program) == {"all-gather": 2}
     whole = re.findall(r"f32\[16,524288\]\S* fusion.*?calls=%?(\S+?)[,\s]", program.as_text().split("ENTRY", 1)[1])
     assert all("dynamic_update_slice" in name for name in whole)  # a row changed in place

@@ -13,6 +13,8 @@ from . import _jax_triton
 from ._plain import affine as affine
 from ._plain import associative_prefix, by_associative_scan, by_scan, scan_prefix, without_first
 from ._plain import evaluate as evaluate
+from ._plain import past_arrays as past_arrays
+from ._plain import past_outputs as past_outputs
 from ._plain import step_arrays as step_arrays
 from ._tiles import tile_for
 from ._view import view

@@ -91,8 +91,9 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
         constants = dict(STEP="step", HEAD=int(bool(walk.sent)), **common)
         reduce = _launch(walk, formula, view, "reduce", ("step",), follows, seen, False, 2, constants)
     if walk.over:
-        constants = dict(PAST_STEP=past["PAST_STEP"], **composed, **common)
-        total = _launch(walk, formula, view, "total", ("past_step",), follows, at_end, True, 2, constants)
+        visit = () if walk.tells_end else ("past_step",)
+        constants = dict(PAST_STEP=past["PAST_STEP"] if visit else None, **composed, **common)
+        total = _launch(walk, formula, view, "total", visit, follows, at_end, True, 2, constants)
     grid = (-(-view.columns // tile.columns) * segments,)
     return Kernel(scan, reduce, total, grid, tile, per_segment, top, seen or at_end)
 

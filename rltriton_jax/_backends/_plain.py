@@ -163,18 +163,36 @@ class _Series:
 
 
 def step_arrays(walk: Walk, operands, axis: int, unread: int = 0):
-    """The (a, b) of every step, the first `unread` of which are junk; behind the last, of the visit past a shard's end."""
+    """The (a, b) of every step, the first `unread` of which are junk; behind the last, of the visit past a shard's end.
+
+    Without the latter where it is left to others.
+    """
     s = _Series(walk, operands, axis)
     now, near = s.now, s.near
     if unread:
         first = jax.lax.broadcasted_iota(jnp.int32, s.shape, axis) < unread
         now, near = (walk.guarded(rows, lambda: first) for rows in (now, near))
-    return _coefficients(walk, s, (now, near, s.far, s.beside()))
+    return _coefficients(walk, s, (now, near, s.far, s.beside()), walk.tells_end)
 
 
-def _coefficients(walk, s, rows):
+def past_arrays(walk: Walk, operands, axis: int):
+    """The (a, b) of the visit past the end."""
+    return walk.coefficients(*_past(_Series(walk, operands, axis)))
+
+
+def past_outputs(walk: Walk, operands, axis: int, state):
+    """The outputs of the visit past the end, after `state`."""
+    return _past_outputs(walk, _Series(walk, operands, axis), state)
+
+
+def _past_outputs(walk, s, state):
+    a, b = walk.coefficients(*_past(s))
+    return walk.outputs(affine(jnp.asarray(a, s.dtype), state, b), state, *_past(s))
+
+
+def _coefficients(walk, s, rows, without_past=False):
     full = [_full(s, x, s.length) for x in walk.coefficients(*rows)]
-    if not (walk.over and walk.visits_past_end):
+    if without_past or not (walk.over and walk.visits_past_end):
         return full
     past = [_full(s, x, 1) for x in walk.coefficients(*_past(s))]
     return [jnp.concatenate([y, x] if walk.reverse else [x, y], s.axis) for x, y in zip(full, past, strict=True)]
@@ -207,9 +225,7 @@ def evaluate(walk: Walk, operands, axis: int, dtypes, solve: Callable, careful: 
     outs = list(walk.outputs(x, s._shifted(x, init, walk.reverse), *rows))
     past = [0.0] * len(outs)
     if walk.visits_past_end:
-        state = s._last_row(x)
-        a, b = walk.coefficients(*_past(s))
-        past = walk.outputs(affine(jnp.asarray(a, s.dtype), state, b), state, *_past(s))
+        past = _past_outputs(walk, s, s._last_row(x))
     results = []
     for kind, dtype, out, end in zip(walk.all_kinds, dtypes, outs, past, strict=True):
         if kind == EDGE:
