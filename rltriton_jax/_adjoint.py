@@ -86,6 +86,10 @@ class Adjoint(Walk):
 
         return tuple(map(kind, self.wanted))
 
+    @property
+    def edges_put_out(self):
+        return {name: i for i, name in enumerate(self.wanted) if name in dict(self.edges).values()}
+
     def _kept(self, rows, name):
         """What the forward pass kept; what it did not keep is not read, so anything of the right type will do."""
         if name in self.names:

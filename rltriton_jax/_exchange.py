@@ -53,9 +53,9 @@ def _rows(walk: Walk, operands, axis: int):
     by_name = dict(zip(walk.names, operands, strict=True))
     names = [walk.init] if walk.init else []
     if walk.sent or walk.tells_end:
-        used = printed(walk, accumulator(walk, [x.dtype for x in operands])).used
+        by_body = printed(walk, accumulator(walk, [x.dtype for x in operands])).used
         # the visit past the end finds the last row near it, and the edge is where it is
-        used = used["past_step"] | used["past_read"] if walk.tells_end else used["step"]
+        used = by_body["past_step"] | by_body["past_read"] if walk.tells_end else by_body["step"]
         here, beside = ("near", "now") if walk.tells_end else ("now", "near")
         fixed = [name for name in walk.fixed if f"{beside}_{name}" in used]
         names += [name for name in walk.names if f"{here}_{name}" in used or name in fixed]
@@ -105,12 +105,10 @@ def _past_ends(walk: Walk, rows, axis: int, like):
 
 def _from_ends(walk: Walk, rows, axis: int, me, ended):
     """By name, what the shard walked before this one put out past its end, where `ended` is its state; 0 for the first."""
-    edges = [name for name in walk.wanted if name in dict(walk.edges).values()]
     first = me == (jax.lax.axis_size(walk.over) - 1 if walk.reverse else 0)
     before = {name: _at(x, me + (1 if walk.reverse else -1)) for name, x in rows.items()}
     outs = past_outputs(walk, _in_order(walk, before, ended), axis, ended)
-    by_name = dict(zip(walk.wanted, outs, strict=False))
-    return {f"back_{edge}": jnp.where(first, 0.0, by_name[edge]) for edge in edges}
+    return {f"back_{edge}": jnp.where(first, 0.0, outs[i]) for edge, i in walk.edges_put_out.items()}
 
 
 def _in_order(walk: Walk, rows, like):

@@ -159,7 +159,7 @@ def _jvp_by_parts(primals, moved, walk, axis, dtypes, implementation):
         outs = _backends.evaluate(alone, operands, axis, dtypes[:n], by_primitive, careful=True)
         for name in walk.told:
             if name.startswith("back_"):
-                mine = outs[walk.wanted.index(name.removeprefix("back_"))]
+                mine = outs[walk.edges_put_out[name.removeprefix("back_")]]
                 known[name] = _shards.next_ones(mine, walk.reverse, walk.over)
         edge = _backends.entry_of(walk, operands, axis).shape
         return [*outs, *(jnp.broadcast_to(known[name], edge) for name in walk.told)]

@@ -176,6 +176,11 @@ class Walk:
     def all_kinds(self) -> tuple[str, ...]:
         return (*self.kinds, *(STEP for _ in self.saved), *(EDGE for _ in self.told))
 
+    @property
+    def edges_put_out(self) -> dict[str, int]:
+        """Which output is what stands at each edge."""
+        return {}
+
     def edge_of(self, name: str) -> str | None:
         return dict(self.edges).get(name)
 

@@ -46,8 +46,7 @@ def _segments(view: View, programs: int, wanted: int, chunk: int) -> int:
 def _rows(view: View) -> Tile:
     """Steps adjacent in memory: a thread loads 4 at once, or 16 bytes of narrow ones; short series share a program.
 
-    A series that fits one program's registers is held there whole: no chunk waits for another. Segments read twice, which is
-    at best 0.65 of copy speed; one pass by enough programs reaches 0.8 and more.
+    Segments read twice, which is at best 0.65 of copy speed; one pass by enough programs reaches 0.8 and more.
     """
     length, numbers = view.length, view.numbers
     if length <= 512:
@@ -57,10 +56,15 @@ def _rows(view: View) -> Tile:
             return Tile(128, 4, 1, 4, True) if numbers < _MANY else Tile(64, 4, 1, 2, True, 1, True)
         columns, warps = {64: (2, 4 if steps == 8 else 2), 32: (1 if numbers > 2 else 2, 1)}.get(runs, (128 // runs, 2))
         return Tile(runs, steps, columns, warps, True)
-    if view.columns < 2 * _FULL:
-        wanted = 16 * _FULL if _heavy(view) or view.columns >= 32 else 32 * _FULL
+    whole = _whole(view)
+    if whole is not None:
+        return whole
+    if view.columns <= _FULL or view.columns < 2 * _FULL and length > 8192:
+        # each program composes the maps of all segments before its own: of few series, few segments
+        large = view.columns * length >= 1 << 24 and not _heavy(view)
+        wanted = (8 if view.columns < 16 else 32 if large else 16) * _FULL
         segments = _segments(view, view.columns, wanted, 1024)
-        return Tile(128, 8, 1, 4, True, min(segments, 8 * _FULL), segments > 1)
+        return Tile(128, 8, 1, 4, True, segments, segments > 1)
     if numbers >= _MANY:
         return Tile(256, 4, 1, 8, True) if length <= 1024 else Tile(64, 4, 1, 2, True, 1, True)
     many = view.columns >= 2048  # enough for small programs to fill the GPU
@@ -72,13 +76,32 @@ def _rows(view: View) -> Tile:
         return Tile(64, 8, 1, 2, True, 1, True)
     if view.skips and 1024 <= view.columns < 4096:
         return Tile(32, 8, 1, 1, True, 1, True)
-    if length <= 2048 and numbers <= 2:
-        return Tile(256, 8, 1, 8, True)
     if length <= 4096 <= view.columns:
         return Tile(256, 16, 1, 8, True)
     if numbers == 1 and view.columns >= 4 * _FULL:  # a step reads so little that a thread must ask for more of them
         return Tile(64, 16, 1, 2, True) if view.skips else Tile(64, 8, 1, 2, True, 1, True)
     return Tile(64, 8, 1, 2, True, 1, True) if _heavy(view) else Tile(128, 8, 1, 4, True, 1, True)
+
+
+def _whole(view: View) -> Tile | None:
+    """A tile that holds all of a series, where that beats smaller ones: nothing waits, and few series need no cut."""
+    length, columns, light = view.length, view.columns, view.numbers <= 2
+    alone, few = columns <= _FULL, columns < 2 * _FULL  # alone: a multiprocessor gets one program
+    if length <= 1024:
+        return None
+    if length <= 2048:
+        if _heavy(view):
+            return Tile(512, 4, 1, 16, True) if columns < 1024 else None
+        return Tile(256, 8, 1, 8, True) if few or light and not view.skips else None
+    if length <= 4096:
+        return Tile(512, 8, 1, 16, True) if alone or light and not view.skips and columns < 4096 else None
+    if length <= 8192 and alone:  # half of it at a time where a thread's share of registers is too small
+        return Tile(512, 8, 1, 16, True) if view.numbers >= _MANY else Tile(1024, 8, 1, 32, True)
+    if not (few and light) or view.mirrored:
+        return None
+    if length <= 8192:
+        return Tile(512, 8, 1, 16, True)
+    return Tile(512, 16, 1, 16, True, 1, True) if length <= 16384 and columns >= 96 and not view.skips else None
 
 
 def _columns(view: View) -> Tile:
