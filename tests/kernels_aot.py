@@ -73,7 +73,7 @@ def compiled(which, walk, avals, axis, dtypes, target, tile=None):
         signature |= {f"o{i}": "*" + NAMES[jnp.dtype(out.dtype).name] for i, out in enumerate(outs)}
     attrs = {(i,): [["tt.divisibility", 16]] for i in range(len(signature))}
     source = ASTSource(fn=launch.function, signature=signature, constexprs={}, attrs=attrs)
-    return triton.compile(source, target=target, options={"num_warps": kernel.tile.warps, "num_stages": 1})
+    return triton.compile(source, target=target, options={"num_warps": launch.warps, "num_stages": 1})
 
 
 def spilled_bytes(binary):

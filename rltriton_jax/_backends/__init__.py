@@ -46,7 +46,7 @@ class ByKernels:
         maps = self._maps(walk, operands, axis, seen, kernel)
         grid = (kernel.grid[0] // kernel.tile.segments,)
         end = [x[-1:] for x in maps[:-2]] if walk.visits_past_end else []
-        return self._launch(kernel, kernel.total, operands, [*end, *maps[-2:]], [entry, entry], grid), maps
+        return self._launch(kernel.total, operands, [*end, *maps[-2:]], [entry, entry], grid), maps
 
     def enter(self, walk: Walk, operands, axis: int, dtypes, maps, entry, stepped):
         """The outputs of a shard which `entry` enters."""
@@ -54,9 +54,9 @@ class ByKernels:
         seen, kernel = _plan(walk, operands, axis)
         return self._scan(walk, operands, axis, dtypes, seen, kernel, maps)
 
-    def _launch(self, kernel, which, operands, more, outs, grid):
+    def _launch(self, which, operands, more, outs, grid):
         arrays = [operands[k] for k in which.operands]
-        return list(self._call(which.function, [*arrays, *more], outs, grid, kernel.tile.warps))
+        return list(self._call(which.function, [*arrays, *more], outs, grid, which.warps))
 
     def _maps(self, walk, operands, axis, seen, kernel):
         """The last live step before each segment, if masks are followed, and the maps (a, y) of the segments."""
@@ -67,19 +67,19 @@ class ByKernels:
             (kernel.tile.segments, seen.columns), accumulator(walk, [x.dtype for x in operands])
         )
         before = [x[:-1] for x in extra] if kernel.tile.segments > 1 else []
-        return extra + self._launch(kernel, kernel.reduce, operands, before, [map_, map_], kernel.grid)
+        return extra + self._launch(kernel.reduce, operands, before, [map_, map_], kernel.grid)
 
     def _scan(self, walk, operands, axis, dtypes, seen, kernel, maps):
         segments = kernel.tile.segments
         outs = outputs(walk, operands, axis, dtypes)
         if segments == 1:
-            return self._launch(kernel, kernel.scan, operands, [], outs, kernel.grid)
+            return self._launch(kernel.scan, operands, [], outs, kernel.grid)
         outs = [
             jax.ShapeDtypeStruct((segments, *out.shape), out.dtype) if kind == SUM else out
             for kind, out in zip(walk.all_kinds, outs, strict=True)
         ]
         extra = [*(x[:-1] for x in maps[:-2]), *maps[-2:]]
-        results = self._launch(kernel, kernel.scan, operands, extra, outs, kernel.grid)
+        results = self._launch(kernel.scan, operands, extra, outs, kernel.grid)
         return [jnp.sum(x, 0) if kind == SUM else x for kind, x in zip(walk.all_kinds, results, strict=True)]
 
 
