@@ -61,8 +61,8 @@ def _rows(view: View) -> Tile:
         return whole
     if view.columns <= _FULL or view.columns < 2 * _FULL and length > 8192:
         # each program composes the maps of all segments before its own: of few series, few segments
-        large = view.columns * length >= 1 << 24 and not _heavy(view)
-        wanted = (8 if view.columns < 16 else 32 if large else 16) * _FULL
+        large = view.columns >= 16 and view.columns * length >= 1 << 24 and not _heavy(view)
+        wanted = (8 if view.columns < 8 else 32 if large else 16) * _FULL
         segments = _segments(view, view.columns, wanted, 1024)
         return Tile(128, 8, 1, 4, True, segments, segments > 1)
     if numbers >= _MANY:
