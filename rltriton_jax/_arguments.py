@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ._backends import IMPLEMENTATIONS
+from ._host import representable
 
 Array = jax.Array
 
@@ -67,12 +68,13 @@ class Arguments:
         return call
 
     @staticmethod
-    def _array(function: str, name: str, value: ArrayLike | None) -> Array:
+    def _array(function: str, name: str, value: ArrayLike | None, *, flag: bool = False) -> Array:
         if value is None:
             raise TypeError(f"{function}: {name} is required; got None")
+        value = representable(function, name, value, flag=flag)
         try:
             array = jnp.asarray(value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"{function}: {name} must be an array; got {type(value).__name__}") from error
         if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool) or jnp.iscomplexobj(array):
             raise TypeError(f"{function}: {name} must be real numbers or flags; got dtype {array.dtype}")
@@ -152,7 +154,7 @@ class Arguments:
     def at_edge(self, operand: str, name: str, value: ArrayLike, of: str | None) -> None:
         """A scalar or an array `[*batch]` that stands past the end of series `of`; flags may lack trailing axes."""
         flag = operand in self.flags
-        array = self._array(self.function, name, value) if flag else self.number(name, value)
+        array = self._array(self.function, name, value, flag=True) if flag else self.number(name, value)
         fits = array.shape == self.batch[: array.ndim] and (flag or array.ndim in (0, len(self.batch)))
         if not fits or len(self.batch) > array.ndim > 0 and array.ndim < self.axis:
             raise self.error(name, array, f"a scalar or shape {self.batch}")
@@ -163,7 +165,7 @@ class Arguments:
 
     def flag(self, operand: str, name: str, value: ArrayLike, *, longer: bool = False) -> bool:
         """Flags like the data, which may lack trailing axes; True if they have T + 1 rows, where `longer` allows it."""
-        array = self._array(self.function, name, value)
+        array = self._array(self.function, name, value, flag=True)
         full = array.reshape(array.shape + (1,) * (len(self.shape) - array.ndim))
         allowed = [self.shape, self.longer] if longer else [self.shape]
         for shape in allowed:

@@ -41,9 +41,13 @@ class _Episodic(Formula):
         """A discount per step that is 0 cuts; one for all time does not, so that its derivative stays right."""
         return rows.discount == 0 if self._per_step("discount") else False
 
+    def _reset(self, rows: Rows) -> Flag:
+        """Masks reset, and the step is masked."""
+        return negate(rows.mask) if self.mask and not self.skips else False
+
     def _masked_neighbour(self, near: Rows, beside: Beside) -> Flag:
         """Masks reset, and the neighbour is masked."""
-        return both(beside.near, negate(near.mask)) if self.mask and not self.skips else False
+        return both(beside.near, self._reset(near))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Backward(_Episodic):
             "stops": stops,
             "cut": stops if self._per_step("discount", "lambda_") else end,
             "traced": lambda: self._unless(now, stops),
-            "after": lambda: self._unless(near, stops),
+            "after": lambda: self._unless(near, lambda: either(stops(), self._reset(now))),
             "given": lambda: self._given,
         }
 

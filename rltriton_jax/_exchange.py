@@ -24,7 +24,8 @@ def packed(walk: Walk, operands, axis: int, a, b):
 
     (a, b) is its map of the state, without the first step if that waits for rows, or the visit past its end if it tells them.
     """
-    rows = [x.astype(a.dtype) for x in _rows(walk, operands, axis).values()]
+    rows = _rows(walk, operands, axis).items()
+    rows = [(x != 0 if name in walk.flags else x).astype(a.dtype) for name, x in rows]  # a flag may be below its least
     return jnp.concatenate([x.reshape(-1) for x in (a, b, *rows)])
 
 
@@ -108,7 +109,8 @@ def _from_ends(walk: Walk, rows, axis: int, me, ended):
     first = me == (jax.lax.axis_size(walk.over) - 1 if walk.reverse else 0)
     before = {name: _at(x, me + (1 if walk.reverse else -1)) for name, x in rows.items()}
     outs = past_outputs(walk, _in_order(walk, before, ended), axis, ended)
-    return {f"back_{edge}": jnp.where(first, 0.0, outs[i]) for edge, i in walk.edges_put_out.items()}
+    put_out = {edge: jnp.asarray(outs[i], ended.dtype) for edge, i in walk.edges_put_out.items()}
+    return {f"back_{edge}": jnp.where(first, 0.0, x) for edge, x in put_out.items()}
 
 
 def _in_order(walk: Walk, rows, like):

@@ -238,6 +238,19 @@ def test_complex_numbers_and_other_things(function):
 
 
 @each_of(GOOD)
+def test_integers_that_jax_would_wrap(function):
+    for name, value in numeric(function).items():
+        kwargs = {**GOOD[function], name: value}
+        if name == "bootstrap_value" and "values" in kwargs:
+            kwargs["values"] = X
+        if np.ndim(value):
+            wide = np.full(np.shape(value), 2**40)
+            raises(ValueError, function, {**kwargs, name: wide}, f"{name} holds {2**40}", "int32", "floating")
+        else:
+            raises(TypeError, function, {**kwargs, name: 10**400}, f"{name} must be an array; got int")
+
+
+@each_of(GOOD)
 def test_required_arguments_are_no_none(function):
     for name in GOOD[function]:
         if name not in ("values", "rhos", "n"):

@@ -440,6 +440,25 @@ def test_a_weight_of_what_does_not_follow_is_not_read(implementation):
 
 
 @each_implementation
+def test_a_trace_behind_a_masked_step_is_not_read(implementation):
+    x, how = jnp.ones(4), {"mask": jnp.array([1, 0, 1, 1]), "mask_mode": "reset", "implementation": implementation}
+
+    def f(ratio, lambda_, name):
+        out = rltriton_jax.retrace(
+            x, x, next_expected_q=2 * x, discount=0.5, lambda_=lambda_, clip_c=None, **{name: ratio}, **how
+        )
+        return (out.targets + out.advantages).sum()
+
+    for name, one, much in (("rhos", 1.0, jnp.inf), ("log_rhos", 0.0, 1000.0)):
+        ones, weights = jnp.full(4, one), jnp.full(4, 0.5)
+        expected = jax.grad(f, (0, 1))(ones, weights, name)
+        by_ratio, by_weight = jax.grad(f, (0, 1))(ones, weights.at[2].set(jnp.nan), name)
+        close((by_ratio, by_weight), expected)
+        close(by_weight[2], 0.0)
+        close(jax.grad(f, 1)(ones.at[2].set(much), weights, name)[2], 0.0)
+
+
+@each_implementation
 def test_a_sum_past_the_range_of_float16_that_nothing_reads(implementation):
     f = lambda discount: rltriton_jax.discounted_returns(
         jnp.full(4, 30000, jnp.float16), discount=discount, implementation=implementation

@@ -16,6 +16,7 @@ BAD = {
         (ValueError, "scores has shape (3, 2)", lambda f: f(TURNS, IDS)),
         (TypeError, "scores has dtype complex64", lambda f: f(S + 1j, IDS)),
         (TypeError, "scores is str", lambda f: f("abc", IDS)),
+        (ValueError, f"scores holds {2**40} and 0, which int32 cannot", lambda f: f(np.array([0, 1, 2**40]), IDS)),
         (ValueError, "neither of group_ids and group_size", lambda f: f(S)),
         (ValueError, "both of group_ids and group_size", lambda f: f(S, IDS, group_size=3)),
         (ValueError, "group_size is 2, which does not divide the 3 rows", lambda f: f(S, group_size=2)),

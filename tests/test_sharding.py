@@ -365,6 +365,22 @@ def test_shards_without_a_live_step(name):
 
 
 @pytest.mark.usefixtures("x64")
+@each_implementation
+def test_flags_below_the_range_of_the_data(implementation):
+    rewards, ends = jnp.ones(8, jnp.float32), jnp.zeros(8).at[3].set(1e-300)
+    gae = partial(rltriton_jax.gae, bootstrap_value=1.0, discount=0.5, lambda_=1.0, implementation=implementation)
+    for name in ("terminated", "mask"):
+        alone = lambda r, e, axis_name=None, name=name: gae(
+            r, r, **{name: e}, **({"mask_mode": "reset"} if name == "mask" else {}), axis_name=axis_name
+        )
+        mapped = jax.shard_map(
+            lambda r, e, f=alone: f(r, e, "t"), mesh=mesh_of((4,), ("t",)), in_specs=P("t"), out_specs=P("t"),
+            check_vma=implementation != INTERPRET,
+        )  # fmt: skip
+        near(jax.jit(mapped)(rewards, ends), alone(rewards, ends), 1e-6)
+
+
+@pytest.mark.usefixtures("x64")
 def test_shards_of_one_step_and_of_columns_too():
     for row in (row for row in ROWS if str(row) in ("gae-reset_truncated", "linear_recurrence-initial_batch")):
         check_shards(row, seeded(row, 8, (2,)), None, (8,))

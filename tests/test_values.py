@@ -198,6 +198,36 @@ def test_whatever_is_not_zero_is_true(x64, implementation, values):
         close(call("lambda_returns", {**kwargs, name: flags}, implementation), expected)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([0, 2**40, -(2**63)], np.int64),
+        np.array([0, 2**32, 2**63], np.uint64),
+        np.array([0, 1e-300, 0.5], np.float64),
+    ],
+    ids=lambda v: v.dtype.name,
+)
+def test_flags_of_64_bits_need_no_x64(values):
+    rewards, later = np.ones(3, np.float32), np.arange(3.0, 6.0, dtype=np.float32)
+    for name in ("terminated", "truncated", "mask"):
+        kwargs = {"rewards": rewards, "next_values": later, "discount": 0.5, "lambda_": 0.5}
+        expected = reference.lambda_returns(**kwargs, **{name: np.array([0, 1, 1])})
+        close(call("lambda_returns", {**kwargs, name: values}), expected)
+    starts = rltriton_jax.gae(
+        rewards, rewards, bootstrap_value=1.0, discount=0.5, lambda_=0.5, episode_starts=np.zeros(3),
+        next_episode_start=values[1],
+    )  # fmt: skip
+    close(starts.advantages[-1], 0.0)
+
+
+def test_parameters_may_be_large_integers():
+    by_floats = lambda number: rltriton_jax.vtrace(
+        jnp.ones(2), jnp.ones(2), bootstrap_value=number(2**40), rhos=jnp.ones(2), discount=number(2**70),
+        clip_rho=number(10**10),
+    )  # fmt: skip
+    close(by_floats(int), by_floats(float))
+
+
 def _dtypes_out(function, **dtypes):
     row = next(row for row in ONE_EACH if row.function == function)
     kwargs = cast(seeded(row), np.float32)

@@ -9,13 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from .._host import representable, too_narrow
+
 
 def is_concrete(*arrays: jax.Array) -> bool:
     """Whether every value can be read now, so that values (and not only shapes) can be checked."""
     return all(not isinstance(x, jax.core.Tracer) and x.is_fully_addressable for x in arrays)
 
 
-def to_array(function: str, name: str, value: Any) -> jax.Array:
+def to_array(function: str, name: str, value: Any, *, flag: bool = False) -> jax.Array:
+    value = representable(function, name, value, flag=flag)
     try:
         return jnp.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -57,7 +60,7 @@ def read_flags(function: str, name: str, value: ArrayLike | None, shape: tuple[i
     """Nonzero is true; None is true everywhere."""
     if value is None:
         return jnp.ones(shape, bool)
-    x = to_array(function, name, value)
+    x = to_array(function, name, value, flag=True)
     check_shape(function, name, x, shape, like)
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         raise TypeError(f"{function}: {name} has dtype {x.dtype}; pass a bool, integer or floating array")
@@ -85,17 +88,13 @@ def _host_ids(function: str, name: str, value: Any) -> np.ndarray:
     except (TypeError, ValueError) as error:
         kind = type(value).__name__
         raise TypeError(f"{function}: {name} is {kind}; pass an integer array, with -1 for padding") from error
-    if host.size and np.issubdtype(host.dtype, np.integer):
-        kept = jax.dtypes.canonicalize_dtype(host.dtype)
-        # JAX without x64 keeps the low 32 bits only, which would merge ids that differ.
-        if int(host.max()) > np.iinfo(kept).max or int(host.min()) < np.iinfo(kept).min:
-            raise ValueError(
-                f"{function}: {name} holds {host.max()} and {host.min()}, which {kept} cannot; "
-                "pass smaller ids, for example np.unique(ids, return_inverse=True)[1], or enable x64"
-            )
-    elif not host.size:
-        host = host.astype(np.int32)
-    return host
+    kept = too_narrow(host)
+    if kept is not None:  # ids that differ would merge
+        raise ValueError(
+            f"{function}: {name} holds {host.max()} and {host.min()}, which {kept} cannot; "
+            "pass smaller ids, for example np.unique(ids, return_inverse=True)[1], or enable x64"
+        )
+    return host if host.size else host.astype(np.int32)
 
 
 def check_ids_below(function: str, name: str, ids: jax.Array, bound: int, what: str) -> None:

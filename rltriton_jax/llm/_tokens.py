@@ -156,7 +156,7 @@ def place_outcome(scores: ArrayLike, mask: ArrayLike) -> jax.Array:
     """
     name = "place_outcome"
     x = checks.read_floats(name, "scores", scores)
-    shape = jnp.shape(checks.to_array(name, "mask", mask))
+    shape = jnp.shape(checks.to_array(name, "mask", mask, flag=True))
     if shape[:-1] != x.shape or not shape:
         raise ValueError(
             f"{name}: mask has shape {shape}, scores {x.shape}; pass a mask of shape [*scores.shape, tokens]"
