@@ -66,6 +66,7 @@ class Adjoint(Walk):
             mask=base.mask,
             mask_mode=base.mask_mode,
             over=base.over,
+            function=base.function,
             base=base,
             wanted=wanted,
             given=given,

@@ -40,6 +40,7 @@ class Call(Arguments):
             edges=tuple(self.edges),
             mask="mask" if masked else None,
             mask_mode=mask_mode if masked else "skip",
+            function=self.function,
             **config,
         )
 

@@ -91,6 +91,7 @@ def joined(walk: Walk, axis: int, operands, axis_name: str):
         mask_mode=walk.mask_mode,
         over=axis_name,
         sent=tuple((f"sent_{name}", f"past_{name}") for name in sent),
+        function=walk.function,
         base=walk,
     )
     return shard, (*(by_name[n] for n in kept), *rows_at_edges.values(), is_joined)

@@ -59,17 +59,17 @@ def _tiny(shape, axis: int) -> bool:
 def _lower(gpu: bool, plain: str = "associative_scan"):
     """Lowering for a platform, where `plain` is the faster of the plain-JAX forms."""
 
-    def chosen(implementation, tiny):
+    def chosen(implementation, tiny, function):
         if implementation is None:
             return "triton" if gpu and not tiny and _backends.usable_on_gpu() else plain
         elif implementation == "triton" and not gpu:
             raise ValueError(
-                "implementation='triton' needs an NVIDIA or AMD GPU, and this is being compiled for another platform; "
-                "pass implementation='interpret' to run the Triton kernels on the CPU, or None to let the platform "
-                "choose"
+                f"{function}: implementation='triton' needs an NVIDIA or AMD GPU, and this is being compiled for another "
+                "platform; pass implementation='interpret' to run the Triton kernels on the CPU, or None to let the "
+                "platform choose"
             )
         elif implementation == "triton" and not _backends.usable_on_gpu():
-            raise ValueError(f"implementation='triton' cannot run: {_backends._jax_triton.why_not()}")
+            raise ValueError(f"{function}: implementation='triton' cannot run: {_backends._jax_triton.why_not()}")
         return implementation
 
     def rule(ctx, *operands, walk, axis, devices, dtypes, implementation):
@@ -77,7 +77,7 @@ def _lower(gpu: bool, plain: str = "associative_scan"):
         full = batch_shape(walk, [x.shape for x in ctx.avals_in], axis)
         if 0 in full:
             return _partition.lower(ctx, operands, lambda *x: _backends.empty(walk, x, axis, dtypes), walk, axis, None)
-        how = IMPLEMENTATIONS[chosen(implementation, _tiny(full, axis))]
+        how = IMPLEMENTATIONS[chosen(implementation, _tiny(full, axis), walk.function)]
         if walk.over:
             return _shards.lower(ctx, operands, how, walk, axis, dtypes)
 

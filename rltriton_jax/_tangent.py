@@ -42,6 +42,7 @@ class Tangent(Walk):
             mask_mode=base.mask_mode,
             over=base.over,
             sent=tuple((f"d_{row}", f"d_{edge}") for row, edge in base.sent if row in moved),
+            function=base.function,
             base=base,
             moved=moved,
         )

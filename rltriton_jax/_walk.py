@@ -83,6 +83,7 @@ class Walk:
     sent: tuple[tuple[str, str], ...] = ()
     told: tuple[str, ...] = ()
     stepped: str | None = None
+    function: str = dataclasses.field(default="rltriton_jax", compare=False)  # the public one, named in errors
 
     mirrored = False  # a mirrored walk (an adjoint) has its edge past its own end, and visits it
 

@@ -313,7 +313,9 @@ def test_names_of_implementations(function, name):
 def test_triton_without_a_gpu_says_why(row):
     run = lambda: getattr(rltriton_jax, row.function)(**seeded(row), implementation="triton")
     for call in (run, jax.jit(run)):
-        with pytest.raises(ValueError, match="implementation='triton' needs an NVIDIA or AMD GPU") as caught:
+        with pytest.raises(
+            ValueError, match=f"{row.function}: implementation='triton' needs an NVIDIA or AMD GPU"
+        ) as caught:
             call()
         assert "implementation='interpret'" in str(caught.value)
 
