@@ -106,7 +106,7 @@ def _past_ends(walk: Walk, rows, axis: int, like):
 
 def _from_ends(walk: Walk, rows, axis: int, me, ended):
     """By name, what the shard walked before this one put out past its end, where `ended` is its state; 0 for the first."""
-    first = me == (jax.lax.axis_size(walk.over) - 1 if walk.reverse else 0)
+    first = me == _order(walk, jax.lax.axis_size(walk.over))[0]
     before = {name: _at(x, me + (1 if walk.reverse else -1)) for name, x in rows.items()}
     outs = past_outputs(walk, _in_order(walk, before, ended), axis, ended)
     put_out = {edge: jnp.asarray(outs[i], ended.dtype) for edge, i in walk.edges_put_out.items()}
@@ -118,12 +118,17 @@ def _in_order(walk: Walk, rows, like):
     return [jnp.broadcast_to(rows.get(name, 0), like.shape) for name in walk.names]
 
 
+def _order(walk: Walk, shards: int):
+    """The shards in walking order."""
+    return range(shards)[:: -1 if walk.reverse else 1]
+
+
 def _entering(walk: Walk, a, b, rows, me, rest=None):
     """(the state that enters this shard, that of the shard before it ahead of `rest`; 0 for the first).
 
     Shard k maps the state that enters it by (a[k], b[k]), and then by `rest`.
     """
-    order = range(a.shape[0])[:: -1 if walk.reverse else 1]
+    order = _order(walk, a.shape[0])
     like = b if rest is None else rest[1]
     state = jnp.zeros_like(like[0]) if walk.init is None else jnp.broadcast_to(rows[walk.init][order[0]], like[0].shape)
     ended = jnp.zeros_like(state)

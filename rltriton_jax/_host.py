@@ -13,6 +13,8 @@ def too_narrow(host: np.ndarray) -> Any:
     if not (host.size and np.issubdtype(host.dtype, np.integer)):
         return None
     kept = jax.dtypes.canonicalize_dtype(host.dtype)
+    if kept == host.dtype:
+        return None
     fits = np.iinfo(kept).min <= int(host.min()) and int(host.max()) <= np.iinfo(kept).max
     return None if fits else kept
 
@@ -29,10 +31,10 @@ def representable(function: str, name: str, value: Any, *, flag: bool = False) -
         return value
     if host.dtype.kind not in "iuf":
         return value
-    if flag and jax.dtypes.canonicalize_dtype(host.dtype) != host.dtype:
-        return host != 0
+    if flag:
+        return value if jax.dtypes.canonicalize_dtype(host.dtype) == host.dtype else host != 0
     kept = too_narrow(host)
-    if kept is None or flag:
+    if kept is None:
         return value
     if host.ndim == 0:  # a parameter, with which floating numbers are multiplied
         return float(host)

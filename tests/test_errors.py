@@ -216,18 +216,17 @@ def test_ratios_or_their_logarithms(function):
 
 
 def numeric(function):
-    """Arguments that are numbers, with a value for each."""
-    spec = FUNCTIONS[function]
+    """(name, a value, good arguments with that value) of each argument that is a number."""
+    spec, good = FUNCTIONS[function], GOOD[function]
     past = {n: BATCH for n in ("bootstrap_value", "initial") if n in spec.floating}
-    return {**{n: GOOD[function][n] for n in spec.floating if n in GOOD[function]}, **past}
+    for name, value in {**{n: good[n] for n in spec.floating if n in good}, **past}.items():
+        shorter = {"values": X} if name == "bootstrap_value" and "values" in good else {}
+        yield name, value, {**good, **shorter, name: value}
 
 
 @each_of(GOOD)
 def test_complex_numbers_and_other_things(function):
-    for name, value in numeric(function).items():
-        kwargs = {**GOOD[function], name: value}
-        if name == "bootstrap_value" and "values" in kwargs:
-            kwargs["values"] = X
+    for name, value, kwargs in numeric(function):
         raises(TypeError, function, {**kwargs, name: np.asarray(value) + 1j}, f"{name} must be real numbers", "complex")
         raises(TypeError, function, {**kwargs, name: "abc"}, f"{name} must be an array; got str")
         raises(TypeError, function, {**kwargs, name: np.full(np.shape(value), "x")}, f"{name} must be")
@@ -239,10 +238,7 @@ def test_complex_numbers_and_other_things(function):
 
 @each_of(GOOD)
 def test_integers_that_jax_would_wrap(function):
-    for name, value in numeric(function).items():
-        kwargs = {**GOOD[function], name: value}
-        if name == "bootstrap_value" and "values" in kwargs:
-            kwargs["values"] = X
+    for name, value, kwargs in numeric(function):
         if np.ndim(value):
             wide = np.full(np.shape(value), 2**40)
             raises(ValueError, function, {**kwargs, name: wide}, f"{name} holds {2**40}", "int32", "floating")
