@@ -2,7 +2,7 @@
 
 A program owns a block of columns (one column: one series) and walks their time chunk by chunk (see `chunks`). Where columns
 are few, time is cut into SEGMENTS of CHUNKS chunks, a program each: `reduce` writes the map (a, y) of every segment, and
-`walk` composes those before its own. Where time goes on on other devices, `total` composes all of them.
+`walk` composes those before its own (`look` has another way). Where time goes on on other devices, `total` composes all.
 """
 
 import triton
@@ -16,13 +16,13 @@ from .tiles import address, affine, compose, earliest, expand, follow, last_of, 
 
 
 @triton.jit
-def reduce(ins, seens, maps, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.constexpr, FAR: tl.constexpr,
+def reduce(ins, seens, outs, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.constexpr, FAR: tl.constexpr,
            FLAG: tl.constexpr, FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr, COLUMN: tl.constexpr,
            DIMS: tl.constexpr, COLUMNS: tl.constexpr, T: tl.constexpr, TOP: tl.constexpr, HEAD: tl.constexpr,
            MASK: tl.constexpr, REVERSE: tl.constexpr, MIRRORED: tl.constexpr, SIDE: tl.constexpr, W: tl.constexpr,
            R: tl.constexpr, COLS: tl.constexpr, SEGMENTS: tl.constexpr, CHUNKS: tl.constexpr, EARLY: tl.constexpr,
            EVEN: tl.constexpr, INDEX: tl.constexpr, ACC: tl.constexpr):
-    """Writes the map (a, y) of each segment of each column: `maps` are two arrays [SEGMENTS, COLUMNS].
+    """Writes the map (a, y) of each segment of each column: `outs` are two arrays [SEGMENTS, COLUMNS].
 
     The first HEAD steps are left out.
     """
@@ -63,8 +63,8 @@ def reduce(ins, seens, maps, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.con
             total_a, total_y = a, y
         else:
             total_a, total_y = follow(total_a, total_y, a, y)
-    tl.store(maps[0] + mine, total_a, mask=cm)
-    tl.store(maps[1] + mine, total_y, mask=cm)
+    tl.store(outs[0] + mine, total_a, mask=cm)
+    tl.store(outs[1] + mine, total_y, mask=cm)
 
 
 @triton.jit
@@ -112,6 +112,37 @@ def total(ins, seens, maps, outs, PAST_STEP: tl.constexpr, NOW: tl.constexpr, NE
         a, y = follow(a, y, one_step + past_a, one_step + past_y)
     tl.store(outs[0] + expand(flat, SIDE), a, mask=cm)
     tl.store(outs[1] + expand(flat, SIDE), y, mask=cm)
+
+
+@triton.jit
+def read_out(outs, out_base, x, av, bv, rows, s, cm, zero, sums, READ: tl.constexpr, OUT_KIND: tl.constexpr,
+             OUT_STRIDE: tl.constexpr, T: tl.constexpr, TOP: tl.constexpr, R: tl.constexpr, SIDE: tl.constexpr,
+             REVERSE: tl.constexpr, EVEN: tl.constexpr):
+    """Walks a chunk's runs from the states x before them, writes what is read out of each step, and adds up what is summed."""
+    xs = ()
+    aheads = ()
+    for r in tl.static_range(R):
+        aheads = aheads + (x,)
+        x = affine(av[r], x, bv[r])
+        xs = xs + (x,)
+    results = READ(pack(xs, R, REVERSE), pack(aheads, R, REVERSE), rows[0], rows[1], rows[2], rows[3], rows[4])
+    start = earliest(s, TOP, R, REVERSE)
+    t = onwards(start, R)
+    inside = (t >= 0) & (t < T) & cm
+    added = ()
+    for k in tl.static_range(len(outs)):
+        result = spread(results[k], zero, R)
+        if OUT_KIND[k] == 2:
+            added = added + (sums[k] + tl.sum(tl.where(inside, result, 0.0), 2, keep_dims=True),)
+        else:
+            added = added + (sums[k],)
+            if OUT_KIND[k] < 2:
+                at = address(outs[k], out_base[k], start, OUT_STRIDE[k], R, SIDE)
+                if EVEN:
+                    tl.store(at, result)
+                else:
+                    tl.store(at, result, mask=inside)
+    return added
 
 
 @triton.jit
@@ -179,30 +210,8 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
             ended = affine(a, carry, y)
         carry = spread(ended, zero, 1)
 
-        xs = ()
-        aheads = ()
-        for r in tl.static_range(R):
-            aheads = aheads + (x,)
-            x = affine(av[r], x, bv[r])
-            xs = xs + (x,)
-        results = READ(pack(xs, R, REVERSE), pack(aheads, R, REVERSE), rows[0], rows[1], rows[2], rows[3], rows[4])
-        start = earliest(s, TOP, R, REVERSE)
-        t = onwards(start, R)
-        inside = (t >= 0) & (t < T) & cm
-        added = ()
-        for k in tl.static_range(len(outs)):
-            result = spread(results[k], zero, R)
-            if OUT_KIND[k] == 2:
-                added = added + (sums[k] + tl.sum(tl.where(inside, result, 0.0), 2, keep_dims=True),)
-            else:
-                added = added + (sums[k],)
-                if OUT_KIND[k] < 2:
-                    at = address(outs[k], out_base[k], start, OUT_STRIDE[k], R, SIDE)
-                    if EVEN:
-                        tl.store(at, result)
-                    else:
-                        tl.store(at, result, mask=inside)
-        sums = added
+        sums = read_out(outs, out_base, x, av, bv, rows, s, cm, zero, sums, READ, OUT_KIND, OUT_STRIDE, T, TOP, R, SIDE,
+                        REVERSE, EVEN)
 
     for k in tl.static_range(len(outs)):
         if OUT_KIND[k] == 2:

@@ -65,12 +65,14 @@ def compiled(which, walk, avals, axis, dtypes, target, tile=None):
     signature = {f"p{i}": "*" + NAMES[jnp.dtype(avals[k].dtype).name] for i, k in enumerate(launch.operands)}
     if "s" in launch.function.arg_names:
         signature["s"] = "*i32"
-    if which == "total" or which == "scan" and kernel.tile.segments > 1:
+    if "a" in launch.function.arg_names:
         signature |= {"a": accumulated, "y": accumulated}
     if which != "scan":
         signature |= {"o0": accumulated, "o1": accumulated}
     else:
         signature |= {f"o{i}": "*" + NAMES[jnp.dtype(out.dtype).name] for i, out in enumerate(outs)}
+    if "w" in launch.function.arg_names:
+        signature["w"] = "*i32"
     attrs = {(i,): [["tt.divisibility", 16]] for i in range(len(signature))}
     source = ASTSource(fn=launch.function, signature=signature, constexprs={}, attrs=attrs)
     return triton.compile(source, target=target, options={"num_warps": launch.warps, "num_stages": 1})
@@ -113,11 +115,12 @@ class Fenced:
 
 
 def run_fenced(walk, operands, axis, dtypes, tile):
-    """The outputs of an unsegmented kernel run by the interpreter, poisoned before it, and all arrays used."""
+    """The outputs of a kernel that reads time once, run by the interpreter, poisoned before it, and all arrays used."""
     from rltriton_jax._backends._interpreter import run
 
     kernel, outs = kernel_of(walk, operands, axis, dtypes, tile)
     ins = [Fenced(operands[k].shape, operands[k].dtype, np.asarray(operands[k])) for k in kernel.scan.operands]
     results = [Fenced(out.shape, out.dtype, np.nan) for out in outs]
-    run(kernel.scan.function, kernel.grid, [x.array for x in (*ins, *results)])
-    return [x.array for x in results], [*ins, *results]
+    words = [Fenced((kernel.words, 2), np.int32, 0)] * bool(kernel.words)
+    run(kernel.scan.function, kernel.grid, [x.array for x in (*ins, *results, *words)])
+    return [x.array for x in results], [*ins, *results, *words]

@@ -32,6 +32,16 @@ TILES = [
     Tile(1, 1, 32, 1, False, segments=21),  # more segments than are composed at once
 ]
 
+# time is cut and read once, by so many programs
+ONCE = [
+    Tile(4, 2, 1, 1, True, segments=3, once=True),
+    Tile(8, 1, 2, 1, True, segments=2, early=True, once=True),
+    Tile(1, 4, 4, 1, True, segments=9, early=True, once=True),
+    Tile(2, 2, 2, 1, False, segments=2, once=True),
+    Tile(4, 1, 4, 1, False, segments=1, early=True, once=True),
+    Tile(1, 1, 16, 1, False, segments=4, once=True),  # more chunks than one state is followed by
+]
+
 
 def call_of(row, T, batch_shape, seed, time_axis):
     kwargs = row.make(np.random.default_rng(seed), T=T, batch_shape=batch_shape, time_axis=time_axis)
@@ -55,10 +65,31 @@ def test_every_tile_gives_the_reference(number, monkeypatch, x64):
     jax.clear_caches()
 
 
-@pytest.mark.parametrize("number", [i for i, tile in enumerate(TILES) if tile.segments == 1])
+@pytest.mark.parametrize("number", range(len(ONCE)))
+def test_one_pass_over_time_gives_the_reference(number, monkeypatch):
+    """In 4 bytes, which is when it is taken, against float64 of the same numbers."""
+    tile = ONCE[number]
+    rows = [row for row in ROWS if row.function != "n_step_returns"]
+    monkeypatch.setattr(_backends, "tile_for", lambda v: tile._replace(rows=tile.rows and v.time_is_last))
+    jax.clear_caches()
+    for i, row in list(enumerate(rows))[number :: 3 * len(ONCE)]:
+        length = (16, 37, 5)[(i // len(ONCE)) % 3]
+        f, kwargs = call_of(row, length, (3,), i, 1 if tile.rows else 0)
+        kwargs = {k: np.float32(x) if getattr(x, "dtype", None) == np.float64 else x for k, x in kwargs.items()}
+        wide = {k: np.float64(x) if getattr(x, "dtype", None) == np.float32 else x for k, x in kwargs.items()}
+        expected = row.reference(wide)
+        for k in (kwargs, row.poison(kwargs, np.nan)):
+            got = as_tuple(f(**k, implementation="interpret"))
+            for a, b in zip(got, expected, strict=True):
+                assert a.dtype == jnp.float32
+                np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5 * max(1, np.abs(b).max()), err_msg=str(row))
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize("tile", [tile for tile in TILES if tile.segments == 1] + ONCE, ids=str)
 @pytest.mark.parametrize("length", [1, 7, 16, 33])
-def test_nothing_is_written_beside_an_output_nor_left_out(number, length):
-    tile, rng = TILES[number], np.random.default_rng(length)
+def test_nothing_is_written_beside_an_output_nor_left_out(tile, length):
+    rng = np.random.default_rng(length)
     shape, axis = ((5, length), 1) if tile.rows else ((length, 5), 0)
     rewards, values = (jnp.asarray(rng.normal(size=shape), jnp.float32) for _ in range(2))
     ends = jnp.asarray(rng.random(shape) < 0.2)

@@ -28,7 +28,7 @@ def outputs(walk: Walk, avals, axis: int, dtypes) -> list[jax.ShapeDtypeStruct]:
 
 
 class ByKernels:
-    """The kernels, each run by `call(function, arrays, outs, grid, warps)`."""
+    """The kernels, each run by `call(function, arrays, outs, grid, warps)`; outs of int32 are zeros at first."""
 
     def __init__(self, call):
         self._call = call
@@ -78,9 +78,10 @@ class ByKernels:
             jax.ShapeDtypeStruct((segments, *out.shape), out.dtype) if kind == SUM else out
             for kind, out in zip(walk.all_kinds, outs, strict=True)
         ]
-        extra = [*(x[:-1] for x in maps[:-2]), *maps[-2:]]
-        results = self._launch(kernel.scan, operands, extra, outs, kernel.grid)
-        return [jnp.sum(x, 0) if kind == SUM else x for kind, x in zip(walk.all_kinds, results, strict=True)]
+        live, maps = (maps, []) if kernel.words else (maps[:-2], maps[-2:])
+        words = [jax.ShapeDtypeStruct((kernel.words, 2), jnp.int32)] if kernel.words else []
+        results = self._launch(kernel.scan, operands, [*(x[:-1] for x in live), *maps], [*outs, *words], kernel.grid)
+        return [jnp.sum(x, 0) if kind == SUM else x for kind, x in zip(walk.all_kinds, results)]
 
 
 def _plan(walk: Walk, operands, axis: int):

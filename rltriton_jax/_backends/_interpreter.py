@@ -126,6 +126,7 @@ def _patched():
         interpreter.ScanOps.generic_scan,
         builder.create_masked_load,
         builder.create_masked_store,
+        builder.create_atomic_rmw,
         builder.cast_impl,
     )
     scopes = []
@@ -146,7 +147,8 @@ def _patched():
     interpreter.ScanOps.generic_scan = _scan
     builder.create_masked_load = _boolean_mask(kept[2], 1)
     builder.create_masked_store = _boolean_mask(kept[3], 2)
-    builder.cast_impl = _by_float32(kept[4])
+    builder.create_atomic_rmw = _boolean_mask(kept[4], 3)
+    builder.cast_impl = _by_float32(kept[5])
     try:
         yield
     finally:
@@ -155,6 +157,7 @@ def _patched():
             interpreter.ScanOps.generic_scan,
             builder.create_masked_load,
             builder.create_masked_store,
+            builder.create_atomic_rmw,
             builder.cast_impl,
         ) = kept
         interpreter._patch_lang_tensor, interpreter._patch_lang = patch_tensor, patch_language

@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import warnings
 from importlib import metadata
 from typing import Any
+
+import jax.numpy as jnp
 
 
 @functools.cache
@@ -47,12 +50,21 @@ def why_not() -> str | None:
 
 
 def call(kernel, operands, outs, *, grid, warps, name):
-    """Runs a kernel of flat pointers. Compiles for the GPU at hand, or for sm_90 where there is none (export)."""
+    """Runs a kernel of flat pointers, on outs of which those of integers are zeros at first.
+
+    Compiles for the GPU at hand, or for sm_90 where there is none (export).
+    """
     jax_triton = load()
     options = dict(kernel=kernel, grid=grid, num_warps=warps, num_stages=1, name=name, compute_capability=_capability())
-    if _version() >= (0, 4):
+    zeroed = tuple(k for k, out in enumerate(outs) if jnp.issubdtype(out.dtype, jnp.integer))
+    if zeroed:
+        options["zeroed_outputs"] = zeroed
+    if _version() < (0, 4):
+        return jax_triton.triton_call(*operands, out_shape=outs, **options)
+    with warnings.catch_warnings():
+        # 0.4 would rather have a Ref of zeros, which costs a kernel that fills it and, in a loop, a copy
+        warnings.filterwarnings("ignore", "zeroed_outputs", DeprecationWarning)
         return jax_triton.triton_call(*operands, out_type=outs, backend_options=_backend_options(), **options)
-    return jax_triton.triton_call(*operands, out_shape=outs, **options)
 
 
 @functools.cache

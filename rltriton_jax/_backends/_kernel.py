@@ -1,4 +1,4 @@
-"""Builds the Triton kernel of a walk: its formula printed as device functions, around the scan body of `kernels`."""
+"""Builds the Triton kernel of a walk: its formula printed as device functions, around a scan body of `kernels`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class Launch(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """How a walk is run: `scan`, after `reduce` where time is cut into segments; `total` composes those of a shard."""
+    """How a walk is run: `scan`, after `reduce` where time is cut and read twice; `total` composes segments of a shard.
+
+    Where time is cut and read once, each chunk is a segment.
+    """
 
     scan: Launch
     reduce: Launch | None
@@ -47,6 +50,7 @@ class Kernel(NamedTuple):
     chunks: int  # of each segment
     top: int  # time t is walked at position top - t, or t
     follows_mask: bool  # the last live step before a segment must be told
+    words: int  # of 8 bytes, zeros at first, by which the programs of one pass tell each other
 
 
 def build(walk: Walk, dtypes: tuple, view: View, tile: Tile) -> Kernel:
@@ -60,61 +64,72 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
     top = -(-view.length // tile.steps) * tile.steps - 1 if tile.rows else view.length - 1
     chunk = tile.runs * tile.steps
     chunks = -(-(top + 1 if walk.reverse else view.length) // chunk)
-    per_segment = -(-chunks // tile.segments)
+    once = tile.once and view.alone and chunks > 1
+    programs = min(tile.segments, chunks)
+    per_segment = 1 if once else -(-chunks // tile.segments)
     segments = -(-chunks // per_segment)
-    tile = tile._replace(segments=segments)
+    tile = tile._replace(segments=segments, once=once)
     follows = walk.skips and any(
         u.startswith("near_") or u == "has_near" for u in frozenset().union(*formula.used.values())
     )
     fits = view.columns % tile.columns == 0 and view.length == segments * per_segment * chunk
     threads = 32 * tile.warps
+    blocks, lanes = -(-view.columns // tile.columns), max(1, threads // tile.columns)
     common = dict(
         DIMS=view.dims, COLUMNS=view.columns, T=view.length, TOP=top if walk.reverse else 0, REVERSE=walk.reverse,
         MIRRORED=walk.mirrored, SIDE=0 if tile.rows else max(1, tile.runs * tile.columns // threads), W=tile.runs,
-        R=tile.steps, COLS=tile.columns, SEGMENTS=segments, CHUNKS=per_segment, EARLY=tile.early and per_segment > 1, EVEN=fits,
-        INDEX="tl.int64" if view.big else "tl.int32", ACC=f"tl.{jnp.dtype(dtype).name}",
+        R=tile.steps, COLS=tile.columns, EVEN=fits, INDEX="tl.int64" if view.big else "tl.int32",
+        ACC=f"tl.{jnp.dtype(dtype).name}",
     )  # fmt: skip
-    maps = segments > 1
     seen = follows and segments > 1
     at_end = follows and walk.over is not None and walk.visits_past_end
     past = {key.upper(): key if key in formula.bodies else None for key in ("past_step", "past_read")}
-    lanes = max(1, threads // tile.columns)
-    composed = dict(LANES=lanes, EACH=min(16, 1 << (-(-segments // lanes) - 1).bit_length()))
-    scan = _launch(
-        walk, formula, view, "walk", ("step", "read", "past_step", "past_read"), follows, seen, maps, len(walk.all_kinds),
-        dict(
-            STEP="step", READ="read", **past, OUT_KIND=tuple(_KIND[kind] for kind in walk.all_kinds),
-            OUT_STRIDE=view.out_time, OUT_COLUMN=view.out_columns, **composed, **common,
-        ), tile.warps,
+    result = dict(
+        STEP="step", READ="read", **past, OUT_KIND=tuple(_KIND[kind] for kind in walk.all_kinds),
+        OUT_STRIDE=view.out_time, OUT_COLUMN=view.out_columns, LANES=lanes,
     )  # fmt: skip
+    launch = functools.partial(_launch, walk, formula, view, follows, seen)
+    if once:
+        constants = dict(**result, **common, PROGRAMS=programs, CHUNKS=chunks, EARLY=tile.early and chunks > programs)
+        scan = launch("single", constants, tile.warps)
+        words = blocks + (chunks + -(-chunks // lanes)) * view.columns
+        return Kernel(scan, None, None, (blocks * programs,), tile, 1, top, seen, words)
+    cut = dict(SEGMENTS=segments, CHUNKS=per_segment, EARLY=tile.early and per_segment > 1)
+    composed = dict(LANES=lanes, EACH=min(16, 1 << (-(-segments // lanes) - 1).bit_length()))
+    scan = launch("walk", {**result, **common, **cut, **composed}, tile.warps)
     reduce = total = None
-    if maps or walk.over:
+    if segments > 1 or walk.over:
         # it keeps no prefixes: a warp that takes a chunk of its own after the other waits for none, 8 % of its time
-        alone = tile.warps if tile.rows and maps and tile.runs % tile.warps == 0 else 1
+        alone = tile.warps if tile.rows and segments > 1 and tile.runs % tile.warps == 0 else 1
         smaller = dict(W=tile.runs // alone, CHUNKS=per_segment * alone, EARLY=tile.early and per_segment * alone > 1)
-        constants = {**common, **smaller, "STEP": "step", "HEAD": int(bool(walk.sent))}
-        reduce = _launch(
-            walk, formula, view, "reduce", ("step",), follows, seen, False, 2, constants, tile.warps // alone
-        )
+        constants = {**common, **cut, **smaller, "STEP": "step", "HEAD": int(bool(walk.sent))}
+        reduce = launch("reduce", constants, tile.warps // alone)
     if walk.over:
-        visit = () if walk.tells_end else ("past_step",)
-        constants = dict(PAST_STEP=past["PAST_STEP"] if visit else None, **composed, **common)
-        total = _launch(walk, formula, view, "total", visit, follows, at_end, True, 2, constants, tile.warps)
-    grid = (-(-view.columns // tile.columns) * segments,)
-    return Kernel(scan, reduce, total, grid, tile, per_segment, top, seen or at_end)
+        visit = None if walk.tells_end else past["PAST_STEP"]
+        total = launch("total", {**common, **cut, **composed, "PAST_STEP": visit}, tile.warps, at_end)
+    return Kernel(scan, reduce, total, (blocks * segments,), tile, per_segment, top, seen or at_end, 0)
 
 
-def _launch(walk, formula, view, body, functions, follows, seen, maps, outs, constants, warps) -> Launch:
-    """A Triton entry point around one of the bodies of `kernels.scan`, with the operands that these functions read."""
+# the functions that a body is given, and which of its arguments it has beside the operands and what masks tell it
+_FUNCTIONS = {
+    "walk": ("step", "read", "past_step", "past_read"),
+    "single": ("step", "read", "past_step", "past_read"),
+    "reduce": ("step",),
+    "total": ("past_step",),
+}
+
+
+def _launch(walk, formula, view, follows, seen, body, constants, warps, at_end=None) -> Launch:
+    """A Triton entry point around one of the bodies of `kernels`, with the operands that its functions read."""
     import triton
     import triton.language as tl
 
-    from ..kernels import scan as bodies
+    from ..kernels import look, scan
 
-    functions = [key for key in functions if key in formula.bodies]
-    whole = body == "walk"
+    functions = [key for key in _FUNCTIONS[body] if key in formula.bodies and constants.get(key.upper()) is not None]
+    whole = body in ("walk", "single")
     used = frozenset().union(*(formula.used[key] for key in functions))
-    looped = {"walk": formula.rows, "reduce": formula.used["step"], "total": used}[body]
+    looped = used if body == "total" else formula.rows if whole else formula.used["step"]
     rows = looped | ({f"now_{walk.mask}"} if walk.mask else set())
     read = {name for name in walk.names if any(f"{place}_{name}" in used | rows for place in PLACES)}
     started = tuple(name for name in (walk.init, walk.stepped) if name) if whole else ()
@@ -145,14 +160,22 @@ def _launch(walk, formula, view, body, functions, follows, seen, maps, outs, con
     }
     if whole:
         constants["INIT"] = names.index(walk.init) if walk.init else -1
+    if body == "walk":
         constants["STEPPED"] = names.index(walk.stepped) if walk.stepped else -1
-    scope: dict[str, Any] = {"tl": tl, body: getattr(bodies, body)}
+    function = getattr(look if body == "single" else scan, body)
+    scope: dict[str, Any] = {"tl": tl, body: function}
     for key in functions:
         scope[key] = triton.jit(compile_text(_device_function(key, formula, names), key, scope))
-    groups = [f"p{i}" for i in range(len(operands))], ["s"] * seen, ["a", "y"] * maps, [f"o{i}" for i in range(outs)]
-    listed = ["".join(f"{name}, " for name in group) for group in groups]
-    passed = [f"({group})" for group in listed]
-    arguments = ", ".join(passed if maps or whole else [passed[0], passed[1], passed[3]])
+    maps = body == "total" or body == "walk" and constants["SEGMENTS"] > 1
+    groups = {
+        "ins": [f"p{i}" for i in range(len(operands))],
+        "seens": ["s"] * (seen if at_end is None else at_end),
+        "maps": ["a", "y"] * maps,
+        "outs": [f"o{i}" for i in range(len(walk.all_kinds) if whole else 2)],
+        "words": ["w"] * (body == "single"),
+    }
+    listed = "".join(f"{name}, " for group in groups.values() for name in group)
+    passed = "".join(f"({''.join(f'{name}, ' for name in groups[name])}), " for name in function.arg_names if name in groups)
     keywords = ", ".join(f"{key}={value}" for key, value in constants.items())
-    text = f"def scan({''.join(listed)}):\n    {body}({arguments}, {keywords})\n"
+    text = f"def scan({listed}):\n    {body}({passed}{keywords})\n"
     return Launch(triton.jit(compile_text(text, "scan", scope)), operands, warps)

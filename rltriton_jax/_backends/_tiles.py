@@ -18,6 +18,7 @@ class Tile(NamedTuple):
     rows: bool
     segments: int = 1  # time is cut into so many, a program each
     early: bool = False  # load a chunk while the one before it is computed
+    once: bool = False  # read time once where it is cut: its programs take one chunk after the other
 
 
 def _power_of_2(n: int) -> int:
@@ -46,7 +47,7 @@ def _segments(view: View, programs: int, wanted: int, chunk: int) -> int:
 def _rows(view: View) -> Tile:
     """Steps adjacent in memory: a thread loads 4 at once, or 16 bytes of narrow ones; short series share a program.
 
-    Segments read twice, which is at best 0.65 of copy speed; one pass by enough programs reaches 0.8 and more.
+    Reading segments twice is at best 0.65 of copy speed; a program for each series, where there are enough, reaches 0.9.
     """
     length, numbers = view.length, view.numbers
     if length <= 512:
@@ -59,6 +60,8 @@ def _rows(view: View) -> Tile:
     whole = _whole(view)
     if whole is not None:
         return whole
+    if length > 8192 and view.columns < 3 * _FULL and view.alone:
+        return _once(view)
     if view.columns <= _FULL or view.columns < 2 * _FULL and length > 8192:
         # each program composes the maps of all segments before its own: of few series, few segments
         large = view.columns >= 16 and view.columns * length >= 1 << 24 and not _heavy(view)
@@ -101,7 +104,22 @@ def _whole(view: View) -> Tile | None:
         return None
     if length <= 8192:
         return Tile(512, 8, 1, 16, True)
-    return Tile(512, 16, 1, 16, True, 1, True) if length <= 16384 and columns >= 96 and not view.skips else None
+    return Tile(512, 16, 1, 16, True, 1, True) if length <= 16384 and 96 <= columns <= _FULL and not view.skips else None
+
+
+def _once(view: View) -> Tile:
+    """Few long series, read once: as many programs as a GPU holds, which wait for each other.
+
+    A program waits for the slowest of those before it in its series. Where they are few, a warp with small chunks waits
+    least; where they are many, large chunks tell less. A chunk that is loaded early is taken early, and waited for longer.
+    """
+    columns, light = view.columns, view.numbers <= 2
+    if columns >= 48 or columns >= 12 and not light:
+        return Tile(32, 16, 1, 1, True, max(1, 20 * _FULL // columns), False, True)
+    if columns >= 3 and light:
+        programs = (4 if view.numbers == 1 else 3) * _FULL
+        return Tile(128, 16, 1, 4, True, max(1, programs // columns), True, True)
+    return Tile(128, 16, 1, 4, True, max(1, 4 * _FULL // columns), False, True)
 
 
 def _columns(view: View) -> Tile:

@@ -24,6 +24,7 @@ class View(NamedTuple):
     narrow: bool  # the rows hold numbers of 2 bytes
     skips: bool
     mirrored: bool  # an adjoint
+    alone: bool  # time is whole and computed in 4 bytes: what one pass over segments needs
 
     @property
     def columns(self) -> int:
@@ -62,7 +63,8 @@ def view(walk: Walk, shapes, axis: int, dtypes) -> View:
     if not dims:
         dims, columns = [1], [[0] for _ in strides]
     n = len(shapes)
-    read = printed(walk, accumulator(walk, dtypes)).reads.difference(walk.fixed)
+    computed_in = accumulator(walk, dtypes)
+    read = printed(walk, computed_in).reads.difference(walk.fixed)
     return View(
         length=full[axis],
         dims=tuple(dims),
@@ -76,4 +78,5 @@ def view(walk: Walk, shapes, axis: int, dtypes) -> View:
         narrow=any(d.itemsize == 2 for name, d in zip(walk.names, dtypes, strict=True) if name in read),
         skips=walk.skips,
         mirrored=walk.mirrored,
+        alone=walk.over is None and computed_in.itemsize == 4,
     )

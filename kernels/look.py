@@ -1,0 +1,155 @@
+"""The scan in one pass where time is cut: programs take chunks in order, tell their maps, and wait for those before.
+
+Each chunk is read once. Its map is told to the others as soon as it is known, and the state that enters it comes from the
+maps before it: at most LANES of them, since the state itself is told as often. Which program takes a chunk does not
+change what is computed, and none waits for a chunk that no program has taken.
+"""
+
+import triton
+import triton.language as tl
+
+from .chunks import before_end, chunk, run_map, steps
+from .columns import beside_time, expanded, offsets, place
+from .scan import read_out
+from .tiles import affine, compose, expand, follow, last_of, numbered, spread
+
+# fmt: off
+
+
+@triton.jit
+def told(a, y):
+    """The map (a, y) as one word, which is never 0: what is not told yet. No a has the bits 1, for NaN has others."""
+    low = tl.where(a == a, a, float("nan")).to(tl.int32, bitcast=True) ^ 0x7F800001
+    return (y.to(tl.int32, bitcast=True).to(tl.int64) << 32) | (low.to(tl.int64) & 0xFFFFFFFF)
+
+
+@triton.jit
+def heard(word):
+    """The map (a, y) in a word."""
+    a = (word.to(tl.int32) ^ 0x7F800001).to(tl.float32, bitcast=True)
+    return a, (word >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def state_before(states, maps, at, init, cm, COLUMNS: tl.constexpr, LANES: tl.constexpr, SIDE: tl.constexpr):
+    """The state that enters chunk number `at`, once the maps that it follows from are told."""
+    AXIS: tl.constexpr = 1 if SIDE == 0 else 0
+    w = numbered(LANES, SIDE)
+    window = tl.maximum(at - 1, 0) // LANES
+    i = window * LANES + w
+    before = (i < at) & cm
+    begun = (w == 0) & (window > 0) & cm
+    nothing = tl.zeros(before.shape, tl.float32)
+    map_at = maps + i * COLUMNS
+    state_at = states + (window + w * 0) * COLUMNS
+    map_word = tl.where(before, 0, told(nothing + 1.0, nothing))
+    state_word = tl.where(begun, 0, told(init + 1.0, tl.where(w == 0, init, 0.0)))
+    waiting = True
+    while waiting:  # a word that is told is not read again
+        map_word = tl.load(map_at, mask=map_word == 0, other=map_word, volatile=True)
+        state_word = tl.load(state_at, mask=state_word == 0, other=state_word, volatile=True)
+        waiting = tl.max(((map_word == 0) | (state_word == 0)).to(tl.int32), axis=None) > 0
+    a, y = heard(map_word)
+    _, state = heard(state_word)
+    y = tl.where(w == 0, affine(a, state, y), y)
+    if LANES > 1:
+        a, y = tl.associative_scan((a, y), AXIS, follow)
+        y = last_of(y, w, LANES, AXIS)
+    return y
+
+
+@triton.jit
+def single(ins, seens, outs, words, STEP: tl.constexpr, READ: tl.constexpr, PAST_STEP: tl.constexpr,
+           PAST_READ: tl.constexpr, NOW: tl.constexpr, NEAR: tl.constexpr, FAR: tl.constexpr, FLAG: tl.constexpr,
+           FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr, COLUMN: tl.constexpr, OUT_KIND: tl.constexpr,
+           OUT_STRIDE: tl.constexpr, OUT_COLUMN: tl.constexpr, DIMS: tl.constexpr, COLUMNS: tl.constexpr,
+           T: tl.constexpr, TOP: tl.constexpr, INIT: tl.constexpr, MASK: tl.constexpr, REVERSE: tl.constexpr,
+           MIRRORED: tl.constexpr, SIDE: tl.constexpr, W: tl.constexpr, R: tl.constexpr, COLS: tl.constexpr,
+           PROGRAMS: tl.constexpr, CHUNKS: tl.constexpr, LANES: tl.constexpr, EARLY: tl.constexpr, EVEN: tl.constexpr,
+           INDEX: tl.constexpr, ACC: tl.constexpr):
+    """The outputs, as of `walk`, by PROGRAMS programs for each block of columns.
+
+    `words` begin as 0: for each block how many chunks are taken, then what is told. With EARLY a chunk is taken
+    and loaded while the one before it is computed.
+    """
+    AXIS: tl.constexpr = 1 if SIDE == 0 else 0
+    BLOCKS: tl.constexpr = (COLUMNS + COLS - 1) // COLS
+    WINDOWS: tl.constexpr = (CHUNKS + LANES - 1) // LANES
+    block, _, flat, cm = place(COLUMNS, COLS, PROGRAMS, False, SIDE, EVEN, INDEX)
+    words = words[0].to(tl.pointer_type(tl.int64), bitcast=True)
+    tickets = words + block
+    at = tl.atomic_add(tickets, 1, sem="relaxed").to(INDEX)
+    base, fixed, edge = beside_time(ins, flat, block, FLAG, FIXED, EDGE, STRIDE, COLUMN, DIMS, COLUMNS, T, COLS, SIDE,
+                                    ACC)
+    out_base = expanded(offsets(flat, block, DIMS, OUT_COLUMN, COLS), SIDE)
+    w = numbered(W, SIDE)
+    zero = tl.zeros((COLS, W, 1) if SIDE == 0 else (W, COLS, 1), ACC)
+    runs = (w * R).to(INDEX)
+    column = expand(flat, SIDE)
+    states = words + BLOCKS + column
+    maps = states + WINDOWS * COLUMNS
+    one_step = expand(tl.zeros((COLS,), ACC), SIDE)
+    init = one_step
+    if INIT >= 0:
+        init = tl.where(cm, fixed[INIT], one_step)
+    no_sums = ()
+    for k in tl.static_range(len(outs)):
+        no_sums = no_sums + (zero,)
+    ends = False
+    ended = one_step
+    end_seen = one_step.to(INDEX) - 1
+    if EARLY:
+        coming = chunk(ins, base, fixed, at * (W * R) + runs, cm, at < CHUNKS, NOW, NEAR, FAR, FLAG, FIXED, EDGE, STRIDE,
+                       T, TOP, MASK, R, SIDE, REVERSE, MIRRORED, EVEN, ACC)
+    while at < CHUNKS:
+        if EARLY:
+            then = tl.atomic_add(tickets, 1, sem="relaxed").to(INDEX)
+            now = coming
+            coming = chunk(ins, base, fixed, then * (W * R) + runs, cm, then < CHUNKS, NOW, NEAR, FAR, FLAG, FIXED, EDGE,
+                           STRIDE, T, TOP, MASK, R, SIDE, REVERSE, MIRRORED, EVEN, ACC)
+        else:
+            now = chunk(ins, base, fixed, at * (W * R) + runs, cm, None, NOW, NEAR, FAR, FLAG, FIXED, EDGE, STRIDE, T, TOP,
+                        MASK, R, SIDE, REVERSE, MIRRORED, EVEN, ACC)
+        s = at * (W * R) + runs
+        here = at * COLUMNS
+        seen = one_step.to(INDEX) - 1
+        if MASK >= 0:
+            seen = tl.load(seens[0] + (here + column), mask=cm, other=-1).to(INDEX)
+        av, bv, rows, seen = steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP, NOW, NEAR, FAR, FLAG, FIXED, EDGE,
+                                   STRIDE, T, TOP, 0, MASK, REVERSE, MIRRORED, R, SIDE, EVEN, ACC)
+        a, y = run_map(av, bv, R)
+        if W > 1:
+            a, y, p, q = tl.associative_scan((a, y, zero + 1.0, zero), AXIS, compose)
+        else:
+            p, q = zero + 1.0, zero
+        tl.atomic_xchg(maps + (here + w * 0), told(a, y), mask=(w == W - 1) & cm, sem="relaxed")
+        carry = state_before(states, maps, at, init, cm, COLUMNS, LANES, SIDE)
+        if WINDOWS > 1:
+            tl.atomic_xchg(states + at // LANES * COLUMNS, told(one_step + 1.0, carry),
+                           mask=(at % LANES == 0) & cm, sem="relaxed")
+        carry = spread(carry, zero, 1)
+        if PAST_STEP is not None:
+            ends = at == CHUNKS - 1
+            if ends:
+                ended = last_of(affine(a, carry, y), w, W, AXIS)
+                end_seen = seen
+        sums = read_out(outs, out_base, affine(p, carry, q), av, bv, rows, s, cm, zero, no_sums, READ, OUT_KIND, OUT_STRIDE,
+                        T, TOP, R, SIDE, REVERSE, EVEN)
+        for k in tl.static_range(len(outs)):
+            if OUT_KIND[k] == 2:
+                tl.store(outs[k] + (here + column), tl.sum(sums[k], AXIS, keep_dims=True), mask=cm)
+        if EARLY:
+            at = then
+        else:
+            at = tl.atomic_add(tickets, 1, sem="relaxed").to(INDEX)
+
+    if PAST_STEP is not None:
+        near, has_near = before_end(ins, base, fixed, end_seen, cm, one_step, FLAG, FIXED, STRIDE, T, TOP, MASK, REVERSE, ACC)
+        a, b = PAST_STEP(edge, near, edge, has_near, has_near)
+        x = affine(one_step + a, ended, one_step + b)
+        results = PAST_READ(x, ended, edge, near, edge, has_near, has_near)
+        for k in tl.static_range(len(outs)):
+            if OUT_KIND[k] == 1:
+                tl.store(outs[k] + (out_base[k] + T * OUT_STRIDE[k]), one_step + results[k], mask=cm & ends)
+            elif OUT_KIND[k] == 3:
+                tl.store(outs[k] + out_base[k], one_step + results[k], mask=cm & ends)
