@@ -8,9 +8,9 @@ change what is computed, and none waits for a chunk that no program has taken.
 import triton
 import triton.language as tl
 
-from .chunks import before_end, chunk, run_map, steps
+from .chunks import chunk, run_map, steps
 from .columns import beside_time, expanded, offsets, place
-from .scan import read_out
+from .scan import read_out, read_past
 from .tiles import affine, compose, expand, follow, last_of, numbered, spread
 
 # fmt: off
@@ -18,8 +18,8 @@ from .tiles import affine, compose, expand, follow, last_of, numbered, spread
 
 @triton.jit
 def told(a, y):
-    """The map (a, y) as one word, which is never 0: what is not told yet. No a has the bits 1, for NaN has others."""
-    low = tl.where(a == a, a, float("nan")).to(tl.int32, bitcast=True) ^ 0x7F800001
+    """The map (a, y) as one word, so that neither is seen without the other. 0, which is what nothing is told by, is none."""
+    low = tl.where(a == a, a, float("nan")).to(tl.int32, bitcast=True) ^ 0x7F800001  # the bits of another NaN
     return (y.to(tl.int32, bitcast=True).to(tl.int64) << 32) | (low.to(tl.int64) & 0xFFFFFFFF)
 
 
@@ -144,12 +144,5 @@ def single(ins, seens, outs, words, STEP: tl.constexpr, READ: tl.constexpr, PAST
             at = tl.atomic_add(tickets, 1, sem="relaxed").to(INDEX)
 
     if PAST_STEP is not None:
-        near, has_near = before_end(ins, base, fixed, end_seen, cm, one_step, FLAG, FIXED, STRIDE, T, TOP, MASK, REVERSE, ACC)
-        a, b = PAST_STEP(edge, near, edge, has_near, has_near)
-        x = affine(one_step + a, ended, one_step + b)
-        results = PAST_READ(x, ended, edge, near, edge, has_near, has_near)
-        for k in tl.static_range(len(outs)):
-            if OUT_KIND[k] == 1:
-                tl.store(outs[k] + (out_base[k] + T * OUT_STRIDE[k]), one_step + results[k], mask=cm & ends)
-            elif OUT_KIND[k] == 3:
-                tl.store(outs[k] + out_base[k], one_step + results[k], mask=cm & ends)
+        read_past(ins, outs, base, fixed, edge, out_base, ended, end_seen, cm, ends, PAST_STEP, PAST_READ, FLAG, FIXED, STRIDE,
+                  OUT_KIND, OUT_STRIDE, T, TOP, MASK, REVERSE, ACC)

@@ -146,6 +146,24 @@ def read_out(outs, out_base, x, av, bv, rows, s, cm, zero, sums, READ: tl.conste
 
 
 @triton.jit
+def read_past(ins, outs, base, fixed, edge, out_base, ended, seen, cm, ends, PAST_STEP: tl.constexpr,
+              PAST_READ: tl.constexpr, FLAG: tl.constexpr, FIXED: tl.constexpr, STRIDE: tl.constexpr,
+              OUT_KIND: tl.constexpr, OUT_STRIDE: tl.constexpr, T: tl.constexpr, TOP: tl.constexpr, MASK: tl.constexpr,
+              REVERSE: tl.constexpr, ACC: tl.constexpr):
+    """Writes what is read out of the visit past the end, of the program that `ends` there in the state `ended`."""
+    one_step = tl.zeros(ended.shape, ACC)
+    near, has_near = before_end(ins, base, fixed, seen, cm, one_step, FLAG, FIXED, STRIDE, T, TOP, MASK, REVERSE, ACC)
+    a, b = PAST_STEP(edge, near, edge, has_near, has_near)
+    x = affine(one_step + a, ended, one_step + b)
+    results = PAST_READ(x, ended, edge, near, edge, has_near, has_near)
+    for k in tl.static_range(len(outs)):
+        if OUT_KIND[k] == 1:
+            tl.store(outs[k] + (out_base[k] + T * OUT_STRIDE[k]), one_step + results[k], mask=cm & ends)
+        elif OUT_KIND[k] == 3:
+            tl.store(outs[k] + out_base[k], one_step + results[k], mask=cm & ends)
+
+
+@triton.jit
 def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_STEP: tl.constexpr,
          PAST_READ: tl.constexpr, NOW: tl.constexpr, NEAR: tl.constexpr, FAR: tl.constexpr, FLAG: tl.constexpr,
          FIXED: tl.constexpr, EDGE: tl.constexpr, STRIDE: tl.constexpr, COLUMN: tl.constexpr, OUT_KIND: tl.constexpr,
@@ -218,13 +236,5 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
             tl.store(outs[k] + mine, tl.sum(sums[k], AXIS, keep_dims=True), mask=cm)
 
     if PAST_STEP is not None:
-        near, has_near = before_end(ins, base, fixed, seen, cm, one_step, FLAG, FIXED, STRIDE, T, TOP, MASK, REVERSE, ACC)
-        a, b = PAST_STEP(edge, near, edge, has_near, has_near)
-        x = affine(one_step + a, ended, one_step + b)
-        results = PAST_READ(x, ended, edge, near, edge, has_near, has_near)
-        ends = cm & (segment == SEGMENTS - 1)
-        for k in tl.static_range(len(outs)):
-            if OUT_KIND[k] == 1:
-                tl.store(outs[k] + (out_base[k] + T * OUT_STRIDE[k]), one_step + results[k], mask=ends)
-            elif OUT_KIND[k] == 3:
-                tl.store(outs[k] + out_base[k], one_step + results[k], mask=ends)
+        read_past(ins, outs, base, fixed, edge, out_base, ended, seen, cm, segment == SEGMENTS - 1, PAST_STEP, PAST_READ,
+                  FLAG, FIXED, STRIDE, OUT_KIND, OUT_STRIDE, T, TOP, MASK, REVERSE, ACC)

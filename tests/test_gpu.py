@@ -55,8 +55,9 @@ def gae(axis, mask_mode, how):
     return advantages
 
 
-# A tile of columns, of rows, and time cut into segments, in either layout
+# A tile of columns, of rows, time cut into segments, and read once where it is cut
 SHAPES = [((128, 512), 0), ((512, 128), 1), ((4096, 24), 0), ((24, 4096), 1), ((64, 300, 3), 1)]
+SHAPES += [((3, 70001), 1), ((64, 9001), 1)]
 
 
 @pytest.mark.parametrize("mask_mode", [None, "skip"])

@@ -18,6 +18,8 @@ from rltriton_jax._backends._view import view
 from table import as_tuple
 
 triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
+look = pytest.importorskip("rltriton_jax.kernels.look")
 
 TILES = [
     Tile(4, 2, 4, 1, False),
@@ -112,6 +114,28 @@ def test_nothing_is_written_beside_an_output_nor_left_out(tile, length):
         assert all(x.intact() for x in arrays)
 
 
+def test_every_map_is_told_by_a_word_that_is_not_0():
+    from rltriton_jax._backends._interpreter import run
+
+    def there_and_back(a, y, words, heard_a, heard_y):
+        i = tl.arange(0, 256)
+        word = look.told(tl.load(a + i), tl.load(y + i))
+        tl.store(words + i, word)
+        told_a, told_y = look.heard(word)
+        tl.store(heard_a + i, told_a)
+        tl.store(heard_y + i, told_y)
+
+    numbers = np.float32([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 3.4e38])
+    bits = np.array([0x7F800001, 0xFF800001, 0x7FC00001, 0x7FFFFFFF, 1, 0x80000001], np.uint32)
+    numbers = np.concatenate([numbers.view(np.uint32), bits])
+    a, y = (np.ascontiguousarray(x).reshape(-1).view(np.float32) for x in np.meshgrid(numbers, numbers))
+    words, heard_a, heard_y = np.zeros(a.size, np.int64), np.zeros_like(a), np.zeros_like(y)
+    run(triton.jit(there_and_back), (1,), [a, y, words, heard_a, heard_y])
+    assert (words != 0).all()
+    np.testing.assert_array_equal(heard_a, a)
+    np.testing.assert_array_equal(heard_y.view(np.uint32), y.view(np.uint32))
+
+
 def _calls():
     x, flag = jax.ShapeDtypeStruct((256, 256), jnp.float32), jax.ShapeDtypeStruct((256, 256), jnp.bool_)
     b = jax.ShapeDtypeStruct((256,), jnp.float32)
@@ -170,6 +194,19 @@ def test_kernels_compile_for_every_gpu_without_spilling(name, target):
         for which in ("scan", "reduce", "total"):
             if getattr(kernel, which) is not None:
                 assert spilled_bytes(compiled(which, *walk, GPUTarget(*TARGETS[target]))) in (0, None), (axis, which)
+
+
+@pytest.mark.parametrize("shape", [(1, 1 << 20), (16, 1 << 16), (128, 1 << 15)])
+@pytest.mark.parametrize("name", [name for name in _calls() if "over_time" not in name])
+def test_long_series_are_read_once_without_spilling(name, shape):
+    from triton.backends.compiler import GPUTarget
+
+    f, args = _calls()[name]
+    args = [jax.ShapeDtypeStruct(shape if a.ndim == 2 else shape[:1], a.dtype) for a in args]
+    walk = walks_of(lambda *args: f(1, *args), *args)[-1]
+    kernel, _ = kernel_of(*walk)
+    assert kernel.reduce is None and kernel.words > 0
+    assert spilled_bytes(compiled("scan", *walk, GPUTarget("cuda", 90, 32))) in (0, None)
 
 
 # What a step reads least, in the types of which a thread loads most: some versions of Triton fail on such kernels
@@ -267,10 +304,12 @@ def test_time_is_cut_where_columns_are_few(shape):
     x = jax.ShapeDtypeStruct(shape, jnp.float32)
     (walk,) = walks_of(lambda x: rltriton_jax.discounted_returns(x, discount=0.9, time_axis=1), x)
     seen = view_of(walk)
-    tile = tile_for(seen)
-    chunk = tile.runs * tile.steps
-    assert 1 <= tile.segments <= -(-shape[1] // chunk)
-    assert (tile.segments > 1) == (shape[1] > chunk)
+    for once in (True, False):
+        tile = tile_for(seen._replace(alone=once))
+        chunk = tile.runs * tile.steps
+        assert tile.once == (once and shape[1] > chunk)
+        assert 1 <= tile.segments <= -(-shape[1] // chunk)
+        assert (tile.segments > 1) == (shape[1] > chunk)
 
 
 @pytest.mark.parametrize(

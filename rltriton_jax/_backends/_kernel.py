@@ -175,7 +175,9 @@ def _launch(walk, formula, view, follows, seen, body, constants, warps, at_end=N
         "words": ["w"] * (body == "single"),
     }
     listed = "".join(f"{name}, " for group in groups.values() for name in group)
-    passed = "".join(f"({''.join(f'{name}, ' for name in groups[name])}), " for name in function.arg_names if name in groups)
+    passed = "".join(
+        f"({''.join(f'{name}, ' for name in groups[name])}), " for name in function.arg_names if name in groups
+    )
     keywords = ", ".join(f"{key}={value}" for key, value in constants.items())
     text = f"def scan({listed}):\n    {body}({passed}{keywords})\n"
     return Launch(triton.jit(compile_text(text, "scan", scope)), operands, warps)

@@ -104,7 +104,9 @@ def _whole(view: View) -> Tile | None:
         return None
     if length <= 8192:
         return Tile(512, 8, 1, 16, True)
-    return Tile(512, 16, 1, 16, True, 1, True) if length <= 16384 and 96 <= columns <= _FULL and not view.skips else None
+    return (
+        Tile(512, 16, 1, 16, True, 1, True) if length <= 16384 and 96 <= columns <= _FULL and not view.skips else None
+    )
 
 
 def _once(view: View) -> Tile:
