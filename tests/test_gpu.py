@@ -86,7 +86,7 @@ def test_lengths_and_columns_around_powers_of_two(axis):
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 2e-5), (jnp.bfloat16, 1e-2)])
-@pytest.mark.parametrize("T, batch", [(1003, (257,)), (131, (5003,)), (4097, (3, 5))])
+@pytest.mark.parametrize("T, batch", [(1003, (257,)), (131, (5003,)), (4097, (3, 5)), (20011, ())])
 @each(ONE_EACH)
 def test_odd_sizes_in_narrow_types(row, T, batch, dtype, tolerance):
     """Against the plain loop in float64 of the same numbers, which the other tests hold to the reference."""

@@ -1,5 +1,6 @@
 """The kernels themselves: every tile shape in the interpreter, and compiled ahead of time for GPUs of both makers."""
 
+import importlib
 import re
 
 import jax
@@ -330,3 +331,17 @@ def test_more_elements_than_32_bits_count_are_addressed_in_64():
     x = jax.ShapeDtypeStruct((1 << 16, (1 << 15) + 8), jnp.float32)
     (walk,) = walks_of(lambda x: rltriton_jax.discounted_returns(x, discount=0.9, time_axis=1), x)
     assert view_of(walk).big
+
+
+def test_jax_triton_that_was_imported_without_a_backend_gets_it(monkeypatch):
+    """Its 0.4 takes Triton 3.6's backend for missing, unless a name was put there before."""
+    from rltriton_jax._backends import _jax_triton
+
+    library = pytest.importorskip("jax_triton").triton_lib
+    if not hasattr(library, "_TMA_TF32"):
+        pytest.skip("its 0.3 does not look for the name")
+    monkeypatch.setattr(library, "cb", None)
+    monkeypatch.setattr(library, "_TMA_TF32", 0)
+    _jax_triton.load.__wrapped__()
+    assert library.cb is importlib.import_module("triton.backends.nvidia.compiler")
+    assert library._TMA_TF32 > 0

@@ -23,9 +23,14 @@ def load():
     if not hasattr(driver, "TMA_TF32"):
         driver.TMA_TF32 = 11  # jax-triton 0.4 wants Triton >= 3.7's name; without it it disables the whole backend
     import jax_triton
+    import triton.backends.nvidia.compiler as compiler
     from jax._src.interpreters import partial_eval  # jax.interpreters does not show the default rule
 
-    call: Any = getattr(jax_triton.triton_lib, "triton_kernel_call_p", None)
+    library: Any = jax_triton.triton_lib
+    if getattr(library, "_TMA_TF32", None) == 0:  # it was imported before the name was there
+        library.cb, library._TMA_TF32 = compiler, driver.TMA_TF32
+        library._TMA_DTYPE_DEVICE_TO_HOST = driver.TMA_DTYPE_DEVICE_TO_HOST
+    call: Any = getattr(library, "triton_kernel_call_p", None)
     rules: dict[Any, Any] = getattr(partial_eval, "dce_rules", {})
     rule, default = rules.get(call), getattr(partial_eval, "_default_dce_rule", None)
     if rule is not None and default is not None:

@@ -116,6 +116,8 @@ def _once(view: View) -> Tile:
     least; where they are many, large chunks tell less. A chunk that is loaded early is taken early, and waited for longer.
     """
     columns, light = view.columns, view.numbers <= 2
+    if columns * view.length <= 1 << 19:
+        return Tile(128, 8, 1, 4, True, max(1, 8 * _FULL // columns), False, True)
     if columns >= 48 or columns >= 12 and not light:
         return Tile(32, 16, 1, 1, True, max(1, 20 * _FULL // columns), False, True)
     if columns >= 3 and light:
