@@ -69,8 +69,8 @@ def single(ins, seens, outs, words, STEP: tl.constexpr, READ: tl.constexpr, PAST
            INDEX: tl.constexpr, ACC: tl.constexpr):
     """The outputs, as of `walk`, by PROGRAMS programs for each block of columns.
 
-    `words` begin as 0: for each block how many chunks are taken, then what is told. With EARLY a chunk is taken
-    and loaded while the one before it is computed.
+    `words` begin as 0: for each block how many chunks are taken, then what is told. With EARLY the next chunk is taken and
+    loaded while this one is put out.
     """
     AXIS: tl.constexpr = 1 if SIDE == 0 else 0
     BLOCKS: tl.constexpr = (COLUMNS + COLS - 1) // COLS
@@ -103,10 +103,7 @@ def single(ins, seens, outs, words, STEP: tl.constexpr, READ: tl.constexpr, PAST
                        T, TOP, MASK, R, SIDE, REVERSE, MIRRORED, EVEN, ACC)
     while at < CHUNKS:
         if EARLY:
-            then = tl.atomic_add(tickets, 1, sem="relaxed").to(INDEX)
             now = coming
-            coming = chunk(ins, base, fixed, then * (W * R) + runs, cm, then < CHUNKS, NOW, NEAR, FAR, FLAG, FIXED, EDGE,
-                           STRIDE, T, TOP, MASK, R, SIDE, REVERSE, MIRRORED, EVEN, ACC)
         else:
             now = chunk(ins, base, fixed, at * (W * R) + runs, cm, None, NOW, NEAR, FAR, FLAG, FIXED, EDGE, STRIDE, T, TOP,
                         MASK, R, SIDE, REVERSE, MIRRORED, EVEN, ACC)
@@ -128,6 +125,10 @@ def single(ins, seens, outs, words, STEP: tl.constexpr, READ: tl.constexpr, PAST
             tl.atomic_xchg(states + at // LANES * COLUMNS, told(one_step + 1.0, carry),
                            mask=(at % LANES == 0) & cm, sem="relaxed")
         carry = spread(carry, zero, 1)
+        if EARLY:  # not before the wait, which others would wait for
+            then = tl.atomic_add(tickets, 1, sem="relaxed").to(INDEX)
+            coming = chunk(ins, base, fixed, then * (W * R) + runs, cm, then < CHUNKS, NOW, NEAR, FAR, FLAG, FIXED, EDGE,
+                           STRIDE, T, TOP, MASK, R, SIDE, REVERSE, MIRRORED, EVEN, ACC)
         if PAST_STEP is not None:
             ends = at == CHUNKS - 1
             if ends:

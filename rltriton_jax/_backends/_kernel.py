@@ -90,7 +90,7 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
     )  # fmt: skip
     launch = functools.partial(_launch, walk, formula, view, follows, seen)
     if once:
-        constants = dict(**result, **common, PROGRAMS=programs, CHUNKS=chunks, EARLY=tile.early and chunks > programs)
+        constants = dict(**result, **common, PROGRAMS=programs, CHUNKS=chunks, EARLY=tile.early)
         scan = launch("single", constants, tile.warps)
         words = blocks + (chunks + -(-chunks // lanes)) * view.columns
         return Kernel(scan, None, None, (blocks * programs,), tile, 1, top, seen, words)

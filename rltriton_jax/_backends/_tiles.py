@@ -18,7 +18,7 @@ class Tile(NamedTuple):
     rows: bool
     segments: int = 1  # time is cut into so many, a program each
     early: bool = False  # load a chunk while the one before it is computed
-    once: bool = False  # read time once where it is cut: its programs take one chunk after the other
+    once: bool = False  # where time is cut, read it once: `segments` programs take its chunks in order
 
 
 def _power_of_2(n: int) -> int:
@@ -113,17 +113,14 @@ def _once(view: View) -> Tile:
     """Few long series, read once: as many programs as a GPU holds, which wait for each other.
 
     A program waits for the slowest of those before it in its series. Where they are few, a warp with small chunks waits
-    least; where they are many, large chunks tell less. A chunk that is loaded early is taken early, and waited for longer.
+    least; where they are many, large chunks tell less. Registers for an early chunk would leave fewer programs, of steps
+    that read much.
     """
-    columns, light = view.columns, view.numbers <= 2
-    if columns * view.length <= 1 << 19:
-        return Tile(128, 8, 1, 4, True, max(1, 8 * _FULL // columns), False, True)
-    if columns >= 48 or columns >= 12 and not light:
-        return Tile(32, 16, 1, 1, True, max(1, 20 * _FULL // columns), False, True)
-    if columns >= 3 and light:
-        programs = (4 if view.numbers == 1 else 3) * _FULL
-        return Tile(128, 16, 1, 4, True, max(1, programs // columns), True, True)
-    return Tile(128, 16, 1, 4, True, max(1, 4 * _FULL // columns), False, True)
+    columns, numbers = view.columns, view.numbers
+    early = numbers <= 3 and not (view.mirrored and (numbers > 2 or columns < 48))
+    if columns >= 48 or columns >= 12 and numbers > 2:
+        return Tile(32, 16, 1, 1, True, max(1, 20 * _FULL // columns), early, True)
+    return Tile(128, 16, 1, 4, True, max(1, 4 * _FULL // columns), early, True)
 
 
 def _columns(view: View) -> Tile:
