@@ -110,7 +110,7 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
     return Kernel(scan, reduce, total, (blocks * segments,), tile, per_segment, top, seen or at_end, 0)
 
 
-# the functions that a body is given, and which of its arguments it has beside the operands and what masks tell it
+# the functions that each body is given, where the walk has them
 _FUNCTIONS = {
     "walk": ("step", "read", "past_step", "past_read"),
     "single": ("step", "read", "past_step", "past_read"),
