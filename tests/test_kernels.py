@@ -51,33 +51,31 @@ def call_of(row, T, batch_shape, seed, time_axis):
     return getattr(rltriton_jax, row.function), kwargs
 
 
-@pytest.mark.parametrize("number", range(len(TILES)))
-def test_every_tile_gives_the_reference(number, monkeypatch, x64):
-    """Tiles of either layout, cut in time and loading early or not, at lengths that do and do not fill them."""
-    tile = TILES[number]
+def calls_on(tiles, number, rounds, lengths, monkeypatch):
+    """A share of the table's rows as calls whose kernels take tile `number`: (row, function, arguments)."""
+    tile = tiles[number]
     rows = [row for row in ROWS if row.function != "n_step_returns"]
     monkeypatch.setattr(_backends, "tile_for", lambda v: tile._replace(rows=tile.rows and v.time_is_last))
     jax.clear_caches()
-    for i, row in list(enumerate(rows))[number :: 4 * len(TILES)]:
-        length = (16, 21, 5)[(i // len(TILES)) % 3]
-        f, kwargs = call_of(row, length, (3,), i, 1 if tile.rows else 0)
+    for i, row in list(enumerate(rows))[number :: rounds * len(tiles)]:
+        yield row, *call_of(row, lengths[(i // len(tiles)) % len(lengths)], (3,), i, 1 if tile.rows else 0)
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize("number", range(len(TILES)))
+def test_every_tile_gives_the_reference(number, monkeypatch, x64):
+    """Tiles of either layout, cut in time and loading early or not, at lengths that do and do not fill them."""
+    for row, f, kwargs in calls_on(TILES, number, 4, (16, 21, 5), monkeypatch):
         for k in (kwargs, row.poison(kwargs, np.nan)):
             got = as_tuple(f(**k, implementation="interpret"))
             for a, b in zip(got, row.reference(kwargs), strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=str(row))
-    jax.clear_caches()
 
 
 @pytest.mark.parametrize("number", range(len(ONCE)))
 def test_one_pass_over_time_gives_the_reference(number, monkeypatch):
     """In 4 bytes, which is when it is taken, against float64 of the same numbers."""
-    tile = ONCE[number]
-    rows = [row for row in ROWS if row.function != "n_step_returns"]
-    monkeypatch.setattr(_backends, "tile_for", lambda v: tile._replace(rows=tile.rows and v.time_is_last))
-    jax.clear_caches()
-    for i, row in list(enumerate(rows))[number :: 3 * len(ONCE)]:
-        length = (16, 37, 5)[(i // len(ONCE)) % 3]
-        f, kwargs = call_of(row, length, (3,), i, 1 if tile.rows else 0)
+    for row, f, kwargs in calls_on(ONCE, number, 3, (16, 37, 5), monkeypatch):
         kwargs = {k: np.float32(x) if getattr(x, "dtype", None) == np.float64 else x for k, x in kwargs.items()}
         wide = {k: np.float64(x) if getattr(x, "dtype", None) == np.float32 else x for k, x in kwargs.items()}
         expected = row.reference(wide)
@@ -86,7 +84,6 @@ def test_one_pass_over_time_gives_the_reference(number, monkeypatch):
             for a, b in zip(got, expected, strict=True):
                 assert a.dtype == jnp.float32
                 np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5 * max(1, np.abs(b).max()), err_msg=str(row))
-    jax.clear_caches()
 
 
 @pytest.mark.parametrize("tile", [tile for tile in TILES if tile.segments == 1] + ONCE, ids=str)
@@ -306,7 +303,7 @@ def test_time_is_cut_where_columns_are_few(shape):
     (walk,) = walks_of(lambda x: rltriton_jax.discounted_returns(x, discount=0.9, time_axis=1), x)
     seen = view_of(walk)
     for once in (True, False):
-        tile = tile_for(seen._replace(alone=once))
+        tile = tile_for(seen._replace(once=once))
         chunk = tile.runs * tile.steps
         assert tile.once == (once and shape[1] > chunk)
         assert 1 <= tile.segments <= -(-shape[1] // chunk)

@@ -81,7 +81,9 @@ class ByKernels:
         live, maps = (maps, []) if kernel.words else (maps[:-2], maps[-2:])
         words = [jax.ShapeDtypeStruct((kernel.words, 2), jnp.int32)] if kernel.words else []
         results = self._launch(kernel.scan, operands, [*(x[:-1] for x in live), *maps], [*outs, *words], kernel.grid)
-        return [jnp.sum(x, 0) if kind == SUM else x for kind, x in zip(walk.all_kinds, results)]
+        return [
+            jnp.sum(x, 0) if kind == SUM else x for kind, x in zip(walk.all_kinds, results[: len(outs)], strict=True)
+        ]
 
 
 def _plan(walk: Walk, operands, axis: int):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
@@ -66,9 +67,10 @@ def call(kernel, operands, outs, *, grid, warps, name):
         options["zeroed_outputs"] = zeroed
     if _version() < (0, 4):
         return jax_triton.triton_call(*operands, out_shape=outs, **options)
-    with warnings.catch_warnings():
-        # 0.4 would rather have a Ref of zeros, which costs a kernel that fills it and, in a loop, a copy
-        warnings.filterwarnings("ignore", "zeroed_outputs", DeprecationWarning)
+    with contextlib.ExitStack() as stack:
+        if zeroed:  # 0.4 would rather have a Ref of zeros, which costs a kernel that fills it and, in a loop, a copy
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", "zeroed_outputs", DeprecationWarning)
         return jax_triton.triton_call(*operands, out_type=outs, backend_options=_backend_options(), **options)
 
 

@@ -64,7 +64,7 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
     top = -(-view.length // tile.steps) * tile.steps - 1 if tile.rows else view.length - 1
     chunk = tile.runs * tile.steps
     chunks = -(-(top + 1 if walk.reverse else view.length) // chunk)
-    once = tile.once and view.alone and chunks > 1
+    once = tile.once and view.once and chunks > 1
     programs = min(tile.segments, chunks)
     per_segment = 1 if once else -(-chunks // tile.segments)
     segments = -(-chunks // per_segment)

@@ -60,7 +60,7 @@ def _rows(view: View) -> Tile:
     whole = _whole(view)
     if whole is not None:
         return whole
-    if length > 8192 and view.columns < 3 * _FULL and view.alone:
+    if length > 8192 and view.columns < 3 * _FULL and view.once:
         return _once(view)
     if view.columns <= _FULL or view.columns < 2 * _FULL and length > 8192:
         # each program composes the maps of all segments before its own: of few series, few segments
@@ -104,9 +104,9 @@ def _whole(view: View) -> Tile | None:
         return None
     if length <= 8192:
         return Tile(512, 8, 1, 16, True)
-    return (
-        Tile(512, 16, 1, 16, True, 1, True) if length <= 16384 and 96 <= columns <= _FULL and not view.skips else None
-    )
+    if length <= 16384 and columns >= 96 and not view.skips and (alone or not view.once):
+        return Tile(512, 16, 1, 16, True, 1, True)
+    return None
 
 
 def _once(view: View) -> Tile:
@@ -117,7 +117,7 @@ def _once(view: View) -> Tile:
     that read much.
     """
     columns, numbers = view.columns, view.numbers
-    early = numbers <= 3 and not (view.mirrored and (numbers > 2 or columns < 48))
+    early = numbers <= 3 and not _heavy(view) and not (view.mirrored and columns < 48)
     if columns >= 48 or columns >= 12 and numbers > 2:
         return Tile(32, 16, 1, 1, True, max(1, 20 * _FULL // columns), early, True)
     return Tile(128, 16, 1, 4, True, max(1, 4 * _FULL // columns), early, True)

@@ -24,7 +24,7 @@ class View(NamedTuple):
     narrow: bool  # the rows hold numbers of 2 bytes
     skips: bool
     mirrored: bool  # an adjoint
-    alone: bool  # time is whole and computed in 4 bytes: what one pass over segments needs
+    once: bool  # time may be read once where it is cut: it is whole, and computed in 4 bytes
 
     @property
     def columns(self) -> int:
@@ -78,5 +78,5 @@ def view(walk: Walk, shapes, axis: int, dtypes) -> View:
         narrow=any(d.itemsize == 2 for name, d in zip(walk.names, dtypes, strict=True) if name in read),
         skips=walk.skips,
         mirrored=walk.mirrored,
-        alone=walk.over is None and computed_in.itemsize == 4,
+        once=walk.over is None and computed_in.itemsize == 4,
     )
