@@ -1,7 +1,7 @@
 """The scan in one pass where time is cut: programs take chunks in order, tell their maps, and wait for those before.
 
 Each chunk is read once. Its map is told to the others as soon as it is known, and the state that enters it comes from the
-maps before it: at most LANES of them, since the state itself is told as often. Which program takes a chunk does not
+maps before it: at most LANES * EACH of them, since the state itself is told as often, and none before an episode's end. Which program takes a chunk does not
 change what is computed, and none waits for a chunk that no program has taken.
 """
 
@@ -11,7 +11,7 @@ import triton.language as tl
 from .chunks import chunk, run_map, steps
 from .columns import beside_time, expanded, offsets, place
 from .scan import read_out, read_past
-from .tiles import affine, compose, expand, follow, last_of, numbered, spread
+from .tiles import address, affine, compose, expand, follow, last_of, numbered, onwards, spread, unpack
 
 # fmt: off
 
@@ -31,27 +31,35 @@ def heard(word):
 
 
 @triton.jit
-def state_before(states, maps, at, init, cm, COLUMNS: tl.constexpr, LANES: tl.constexpr, SIDE: tl.constexpr):
+def state_before(states, maps, at, init, cm, COLUMNS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr,
+                 SIDE: tl.constexpr):
     """The state that enters chunk number `at`, once the maps that it follows from are told."""
     AXIS: tl.constexpr = 1 if SIDE == 0 else 0
     w = numbered(LANES, SIDE)
-    window = tl.maximum(at - 1, 0) // LANES
-    i = window * LANES + w
-    before = (i < at) & cm
-    begun = (w == 0) & (window > 0) & cm
-    nothing = tl.zeros(before.shape, tl.float32)
-    map_at = maps + i * COLUMNS
+    window = tl.maximum(at - 1, 0) // (LANES * EACH)
+    first = window * (LANES * EACH) + w * EACH
+    before = (onwards(first, EACH) < at) & cm
+    j = onwards(w * EACH, EACH)
+    one = tl.full(before.shape, 1, tl.float32)
+    map_at = address(maps, 0, first, COLUMNS, EACH, min(SIDE, 1))
+    map_word = tl.where(before, 0, told(one, one * 0.0))
+    # of as many elements as there are threads: had each thread its own, they might not hear it at once, and part
     state_at = states + (window + w * 0) * COLUMNS
-    map_word = tl.where(before, 0, told(nothing + 1.0, nothing))
-    state_word = tl.where(begun, 0, told(init + 1.0, tl.where(w == 0, init, 0.0)))
+    begun = (w == 0) & (window > 0) & cm
+    state_word = tl.where(begun, 0, told(tl.full(begun.shape, 1, tl.float32), tl.where(w == 0, init, 0.0)))
+    a, y = heard(map_word)
     waiting = True
     while waiting:  # a word that is told is not read again
         map_word = tl.load(map_at, mask=map_word == 0, other=map_word, volatile=True)
         state_word = tl.load(state_at, mask=state_word == 0, other=state_word, volatile=True)
-        waiting = tl.max(((map_word == 0) | (state_word == 0)).to(tl.int32), axis=None) > 0
-    a, y = heard(map_word)
+        a, y = heard(map_word)
+        # what a map of coefficient 0 follows is not read: the last of those and of the words to come decides
+        decides = tl.where(map_word == 0, 2 * j + 3, tl.where(a == 0, 2 * j + 2, 0))
+        last = tl.maximum(tl.max(decides, 2, keep_dims=True), tl.where(state_word == 0, 1, 0))
+        waiting = tl.max(tl.max(last, AXIS, keep_dims=True) & 1, axis=None) > 0
     _, state = heard(state_word)
-    y = tl.where(w == 0, affine(a, state, y), y)
+    y = tl.where(j == 0, affine(a, state, y), y)
+    a, y = run_map(unpack(a, EACH, False), unpack(y, EACH, False), EACH)
     if LANES > 1:
         a, y = tl.associative_scan((a, y), AXIS, follow)
         y = last_of(y, w, LANES, AXIS)
@@ -65,8 +73,8 @@ def single(ins, seens, outs, words, STEP: tl.constexpr, READ: tl.constexpr, PAST
            OUT_STRIDE: tl.constexpr, OUT_COLUMN: tl.constexpr, DIMS: tl.constexpr, COLUMNS: tl.constexpr,
            T: tl.constexpr, TOP: tl.constexpr, INIT: tl.constexpr, MASK: tl.constexpr, REVERSE: tl.constexpr,
            MIRRORED: tl.constexpr, SIDE: tl.constexpr, W: tl.constexpr, R: tl.constexpr, COLS: tl.constexpr,
-           PROGRAMS: tl.constexpr, CHUNKS: tl.constexpr, LANES: tl.constexpr, EARLY: tl.constexpr, EVEN: tl.constexpr,
-           INDEX: tl.constexpr, ACC: tl.constexpr):
+           PROGRAMS: tl.constexpr, CHUNKS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, EARLY: tl.constexpr,
+           EVEN: tl.constexpr, INDEX: tl.constexpr, ACC: tl.constexpr):
     """The outputs, as of `walk`, by PROGRAMS programs for each block of columns.
 
     `words` begin as 0: for each block how many chunks are taken, then what is told. With EARLY the next chunk is taken and
@@ -74,7 +82,8 @@ def single(ins, seens, outs, words, STEP: tl.constexpr, READ: tl.constexpr, PAST
     """
     AXIS: tl.constexpr = 1 if SIDE == 0 else 0
     BLOCKS: tl.constexpr = (COLUMNS + COLS - 1) // COLS
-    WINDOWS: tl.constexpr = (CHUNKS + LANES - 1) // LANES
+    WINDOW: tl.constexpr = LANES * EACH
+    WINDOWS: tl.constexpr = (CHUNKS + WINDOW - 1) // WINDOW
     block, _, flat, cm = place(COLUMNS, COLS, PROGRAMS, False, SIDE, EVEN, INDEX)
     words = words[0].to(tl.pointer_type(tl.int64), bitcast=True)
     tickets = words + block
@@ -120,10 +129,10 @@ def single(ins, seens, outs, words, STEP: tl.constexpr, READ: tl.constexpr, PAST
         else:
             p, q = zero + 1.0, zero
         tl.atomic_xchg(maps + (here + w * 0), told(a, y), mask=(w == W - 1) & cm, sem="relaxed")
-        carry = state_before(states, maps, at, init, cm, COLUMNS, LANES, SIDE)
+        carry = state_before(states, maps, at, init, cm, COLUMNS, LANES, EACH, SIDE)
         if WINDOWS > 1:
-            tl.atomic_xchg(states + at // LANES * COLUMNS, told(one_step + 1.0, carry),
-                           mask=(at % LANES == 0) & cm, sem="relaxed")
+            tl.atomic_xchg(states + at // WINDOW * COLUMNS, told(one_step + 1.0, carry), mask=(at % WINDOW == 0) & cm,
+                           sem="relaxed")
         carry = spread(carry, zero, 1)
         if EARLY:  # not before the wait, which others would wait for
             then = tl.atomic_add(tickets, 1, sem="relaxed").to(INDEX)

@@ -24,6 +24,7 @@ def reduce(ins, seens, outs, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.con
            EVEN: tl.constexpr, INDEX: tl.constexpr, ACC: tl.constexpr):
     """Writes the map (a, y) of each segment of each column: `outs` are two arrays [SEGMENTS, COLUMNS].
 
+    From its end on, until nothing earlier counts: an episode's end is behind it, or the product of coefficients fell to 0.
     The first HEAD steps are left out.
     """
     AXIS: tl.constexpr = 1 if SIDE == 0 else 0
@@ -34,26 +35,28 @@ def reduce(ins, seens, outs, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.con
     zero = tl.zeros((COLS, W, 1) if SIDE == 0 else (W, COLS, 1), ACC)
     mine = segment * COLUMNS + expand(flat, SIDE)
     seen = expand(tl.zeros((COLS,), INDEX), SIDE) - 1
-    if MASK >= 0 and SEGMENTS > 1:
-        seen = tl.load(seens[0] + mine, mask=cm, other=-1).to(INDEX)
     total_a = expand(tl.full((COLS,), 1, ACC), SIDE)
     total_y = expand(tl.zeros((COLS,), ACC), SIDE)
     runs = (w * R).to(INDEX)
-    first = segment * CHUNKS
+    left = tl.full((), CHUNKS, INDEX)
     if EARLY:
-        coming = chunk(ins, base, fixed, first * (W * R) + runs, cm, None, NOW, NEAR, FAR, FLAG, FIXED, EDGE, STRIDE, T,
-                       TOP, MASK, R, SIDE, REVERSE, MIRRORED, EVEN, ACC)
-    for i in range(0, CHUNKS):
-        s = (first + i) * (W * R) + runs
+        coming = chunk(ins, base, fixed, (segment * CHUNKS + (left - 1)) * (W * R) + runs, cm, None, NOW, NEAR, FAR, FLAG,
+                       FIXED, EDGE, STRIDE, T, TOP, MASK, R, SIDE, REVERSE, MIRRORED, EVEN, ACC)
+    while left > 0:
+        left -= 1
+        here = segment * CHUNKS + left
+        s = here * (W * R) + runs
         if EARLY:
             now = coming
-            coming = chunk(ins, base, fixed, s + W * R, cm, i + 1 < CHUNKS, NOW, NEAR, FAR, FLAG, FIXED, EDGE, STRIDE, T,
-                           TOP, MASK, R, SIDE, REVERSE, MIRRORED, EVEN, ACC)
+            coming = chunk(ins, base, fixed, s - W * R, cm, left > 0, NOW, NEAR, FAR, FLAG, FIXED, EDGE, STRIDE, T, TOP,
+                           MASK, R, SIDE, REVERSE, MIRRORED, EVEN, ACC)
         else:
             now = chunk(ins, base, fixed, s, cm, None, NOW, NEAR, FAR, FLAG, FIXED, EDGE, STRIDE, T, TOP, MASK, R, SIDE,
                         REVERSE, MIRRORED, EVEN, ACC)
-        av, bv, rows, seen = steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP, NOW, NEAR, FAR, FLAG, FIXED, EDGE,
-                                   STRIDE, T, TOP, HEAD, MASK, REVERSE, MIRRORED, R, SIDE, EVEN, ACC)
+        if MASK >= 0 and SEGMENTS * CHUNKS > 1:
+            seen = tl.load(seens[0] + (here * COLUMNS + expand(flat, SIDE)), mask=cm, other=-1).to(INDEX)
+        av, bv, rows, _ = steps(ins, base, fixed, edge, now, s, seen, cm, zero, STEP, NOW, NEAR, FAR, FLAG, FIXED, EDGE,
+                                STRIDE, T, TOP, HEAD, MASK, REVERSE, MIRRORED, R, SIDE, EVEN, ACC)
         a, y = run_map(av, bv, R)
         if W > 1:
             a, y = tl.associative_scan((a, y), AXIS, follow)
@@ -62,7 +65,9 @@ def reduce(ins, seens, outs, STEP: tl.constexpr, NOW: tl.constexpr, NEAR: tl.con
         if CHUNKS == 1:  # Triton 3.6 fails on the other where the coefficient is one number and the input is of 2 bytes
             total_a, total_y = a, y
         else:
-            total_a, total_y = follow(total_a, total_y, a, y)
+            total_a, total_y = follow(a, y, total_a, total_y)
+            unknown = tl.max(tl.where((total_a != 0) & cm, 1, 0), axis=None)
+            left = left * unknown.to(INDEX)
     tl.store(outs[0] + mine, total_a, mask=cm)
     tl.store(outs[1] + mine, total_y, mask=cm)
 
@@ -170,12 +175,12 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
          OUT_STRIDE: tl.constexpr, OUT_COLUMN: tl.constexpr, DIMS: tl.constexpr, COLUMNS: tl.constexpr,
          T: tl.constexpr, TOP: tl.constexpr, INIT: tl.constexpr, STEPPED: tl.constexpr, MASK: tl.constexpr,
          REVERSE: tl.constexpr, MIRRORED: tl.constexpr, SIDE: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
-         COLS: tl.constexpr, SEGMENTS: tl.constexpr, CHUNKS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr,
-         EARLY: tl.constexpr, EVEN: tl.constexpr, INDEX: tl.constexpr, ACC: tl.constexpr):
+         COLS: tl.constexpr, SEGMENTS: tl.constexpr, CHUNKS: tl.constexpr, SEEN: tl.constexpr, LANES: tl.constexpr,
+         EACH: tl.constexpr, EARLY: tl.constexpr, EVEN: tl.constexpr, INDEX: tl.constexpr, ACC: tl.constexpr):
     """The outputs. OUT_KIND: 0 a row per step, 1 also a row past the end, 2 a sum over time, 3 only past the end.
 
     With EARLY a chunk is loaded while the one before it is computed. Where `reduce` left out the first step, the operand
-    STEPPED is the state behind it.
+    STEPPED is the state behind it. `reduce` was told SEEN last live positions for each segment.
     """
     AXIS: tl.constexpr = 1 if SIDE == 0 else 0
     block, segment, flat, cm = place(COLUMNS, COLS, SEGMENTS, True, SIDE, EVEN, INDEX)
@@ -201,7 +206,7 @@ def walk(ins, seens, maps, outs, STEP: tl.constexpr, READ: tl.constexpr, PAST_ST
         before_a, before_y = map_of(maps, segment, flat, cm, COLUMNS, LANES, EACH, SIDE)
         carry = affine(before_a, carry, before_y)
         if MASK >= 0:
-            seen = tl.load(seens[0] + mine, mask=cm, other=-1).to(INDEX)
+            seen = tl.load(seens[0] + (segment * (SEEN * COLUMNS) + expand(flat, SIDE)), mask=cm, other=-1).to(INDEX)
     ended = carry
     carry = spread(ended, zero, 1)  # of the tile's shape, lest each thread holds all of it to change its layout
     sums = ()

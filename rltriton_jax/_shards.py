@@ -35,7 +35,10 @@ def lower(ctx, operands, implementation, walk, axis: int, dtypes):
         return [_exchange.packed(walk, operands, axis, a, b), *maps]
 
     def exchange(vector):
-        return [jax.lax.all_gather(vector, walk.over), jax.lax.axis_index(walk.over)]
+        me = jax.lax.axis_index(walk.over)
+        # it goes along, unread, to be known before: beside the exchange, XLA would leave its stream for that and return
+        vector = jnp.concatenate([vector, me.astype(vector.dtype)[None]])
+        return [jax.lax.all_gather(vector, walk.over), me]
 
     def enter(vectors, me, *values):
         n = len(operands)

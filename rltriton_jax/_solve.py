@@ -9,7 +9,7 @@ import math
 import jax
 import jax.numpy as jnp
 from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, batching, mlir, partial_eval
 
 from . import _backends, _partition, _shards
 from ._adjoint import Adjoint
@@ -23,7 +23,7 @@ PLAIN = ("associative_scan", "scan")
 
 
 def run(walk: Walk, operands, axis: int, dtypes, implementation: str | None):
-    """The outputs of `walk`, of types `dtypes`."""
+    """The outputs of `walk`, of types `dtypes`, which also name those that are not shown."""
     operands = _partition.aligned(walk, operands, axis)
     # XLA splits its own operations over devices by itself; what else runs there is told how, and for which
     devices = None if implementation in PLAIN else _partition.devices_wanted()
@@ -44,8 +44,25 @@ def _eager(*operands, **params):
 
 @walk_p.def_abstract_eval
 def _types(*avals, walk, axis, dtypes, **_):
-    outs = _backends.outputs(walk, avals, axis, dtypes)
+    outs = _backends.outputs(walk, avals, axis, walk.of_shown(dtypes))
     return _partition.typed(outs, avals, batch_shape(walk, [x.shape for x in avals], axis))
+
+
+def _drop(used, *rest):
+    """Outputs that nobody uses are not computed, nor written."""
+    eqn = rest[-1]  # since jax 0.12 behind which inputs live on
+    walk, ins = eqn.params["walk"], len(eqn.invars)
+    if not any(used) and not eqn.effects:
+        return [False] * ins, None
+    if all(used) or not any(used) or walk.told or walk.mirrored or isinstance(walk, Tangent):
+        return [True] * ins, eqn
+    shown = walk.of_shown(range(len(eqn.params["dtypes"])))
+    walk = dataclasses.replace(walk, shown=tuple(i for i, use in zip(shown, used, strict=True) if use))
+    outs = [v for v, use in zip(eqn.outvars, used, strict=True) if use]
+    return [True] * ins, eqn.replace(params={**eqn.params, "walk": walk}, outvars=outs)
+
+
+partial_eval.dce_rules[walk_p] = _drop
 
 
 def _tiny(shape, axis: int) -> bool:
@@ -73,7 +90,7 @@ def _lower(gpu: bool, plain: str = "associative_scan"):
         return implementation
 
     def rule(ctx, *operands, walk, axis, devices, dtypes, implementation):
-        walk = walk.to_run()
+        walk, dtypes = walk.to_run(), walk.of_shown(dtypes)
         full = batch_shape(walk, [x.shape for x in ctx.avals_in], axis)
         if 0 in full:
             return _partition.lower(ctx, operands, lambda *x: _backends.empty(walk, x, axis, dtypes), walk, axis, None)
@@ -119,6 +136,10 @@ def linear(a, b, init, axis: int, reverse: bool, implementation: str | None = No
 
 def _jvp(primals, tangents, *, walk, axis, dtypes, implementation, **_):
     """The tangent of a walk is a walk, whose transpose is the adjoint: in both modes one kernel each way."""
+    if walk.shown is not None:
+        every = dataclasses.replace(walk, shown=None)
+        outs, moved = _jvp(primals, tangents, walk=every, axis=axis, dtypes=dtypes, implementation=implementation)
+        return walk.of_shown(outs), walk.of_shown(moved)
     moved = {
         name: tangent
         for name, x, tangent in zip(walk.names, primals, tangents, strict=True)

@@ -66,6 +66,7 @@ class Walk:
     Of a pair (row, edge) in `sent`, the edge is, where shards are `joined`, the row of the shard that was walked before.
     `told` names what else is handed out behind the outputs: edges as they came from there, the state that came,
     `incoming`, or `back_EDGE`: the output EDGE of the shard that was walked before, 0 on the first.
+    Only the outputs that are `shown` are handed out; None: all.
     Subclasses define `step`, `read` and `kinds`.
     """
 
@@ -82,6 +83,7 @@ class Walk:
     over: str | None = None
     sent: tuple[tuple[str, str], ...] = ()
     told: tuple[str, ...] = ()
+    shown: tuple[int, ...] | None = None
     stepped: str | None = None
     function: str = dataclasses.field(default="rltriton_jax", compare=False)  # the public one, named in errors
 
@@ -143,7 +145,11 @@ class Walk:
             source = name.removeprefix("ahead_")
             value = x if name == "x" else beside.near if source == "beside" else getattr(near, source)
             extra.append(jnp.where(value, 1.0, 0.0) if source in (*self.flags, "beside") else value)
-        return (*outs, *extra)
+        return self.of_shown((*outs, *extra))
+
+    def of_shown(self, outs: Sequence[Any]) -> tuple[Any, ...]:
+        """Of one thing for each output, those whose output is handed out."""
+        return tuple(outs) if self.shown is None else tuple(outs[i] for i in self.shown)
 
     def saving(self, names: tuple[str, ...], told: tuple[str, ...] = ()) -> Walk:
         """This walk, which also hands out the state (`x`) and what the next live step holds (`ahead_NAME`)."""
@@ -175,7 +181,7 @@ class Walk:
 
     @property
     def all_kinds(self) -> tuple[str, ...]:
-        return (*self.kinds, *(STEP for _ in self.saved), *(EDGE for _ in self.told))
+        return self.of_shown((*self.kinds, *(STEP for _ in self.saved), *(EDGE for _ in self.told)))
 
     @property
     def edges_put_out(self) -> dict[str, int]:

@@ -194,17 +194,40 @@ def test_kernels_compile_for_every_gpu_without_spilling(name, target):
                 assert spilled_bytes(compiled(which, *walk, GPUTarget(*TARGETS[target]))) in (0, None), (axis, which)
 
 
-@pytest.mark.parametrize("shape", [(1, 1 << 20), (16, 1 << 16), (128, 1 << 15)])
+@pytest.mark.parametrize(
+    "shape, axis", [((1, 1 << 20), 1), ((16, 1 << 16), 1), ((128, 1 << 15), 1), ((1 << 16, 64), 0), ((4096, 2048), 0)]
+)
 @pytest.mark.parametrize("name", [name for name in _calls() if "over_time" not in name])
-def test_long_series_are_read_once_without_spilling(name, shape):
+def test_long_series_are_read_once_without_spilling(name, shape, axis):
     from triton.backends.compiler import GPUTarget
 
     f, args = _calls()[name]
-    args = [jax.ShapeDtypeStruct(shape if a.ndim == 2 else shape[:1], a.dtype) for a in args]
-    walk = walks_of(lambda *args: f(1, *args), *args)[-1]
+    batch = shape[1 - axis : 2 - axis]
+    args = [jax.ShapeDtypeStruct(shape if a.ndim == 2 else batch, a.dtype) for a in args]
+    walk = walks_of(lambda *args: f(axis, *args), *args)[-1]
     kernel, _ = kernel_of(*walk)
-    assert kernel.reduce is None and kernel.words > 0
+    assert (kernel.reduce is None and kernel.words > 0) == (axis == 1 or name != "gae-gradient")
     assert spilled_bytes(compiled("scan", *walk, GPUTarget("cuda", 90, 32))) in (0, None)
+
+
+@pytest.mark.parametrize("shape, axis", [((16, 1 << 20), 1), ((1 << 17, 64), 0), ((1 << 18, 16), 0), ((1 << 16, 4), 0)])
+@pytest.mark.parametrize("name", ["gae", "gae-skip", "vtrace"])
+def test_what_is_told_is_heard_by_one_thread(name, shape, axis):
+    """Threads that each hear a word for themselves hear it at other times, and part."""
+    f, args = _calls()[name]
+    batch = tuple(n for i, n in enumerate(shape) if i != axis)
+    args = [jax.ShapeDtypeStruct(shape if a.ndim == 2 else batch, a.dtype) for a in args]
+    kernel, _ = kernel_of(*walks_of(lambda *args: f(axis, *args), *args)[-1])
+    text = text_of(f, args, None, axis, "ttgir")
+    heard = re.findall(r"isVolatile.*tensor<([\dx]+)x!tt\.ptr<i64>, (#\w+)>", text)
+    assert len(heard) == 2 * bool(kernel.words)
+    for sizes, layout in heard:
+        shape = [int(n) for n in sizes.split("x")]
+        threads, warps = (
+            [int(n) for n in re.search(rf"^{layout} = .*{field} = \[([\d, ]+)\]", text, re.M)[1].split(",")]
+            for field in ("threadsPerWarp", "warpsPerCTA")
+        )
+        assert all(n % (t * w) == 0 for n, t, w in zip(shape, threads, warps, strict=True)), (shape, threads, warps)
 
 
 # What a step reads least, in the types of which a thread loads most: some versions of Triton fail on such kernels

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.interpreters import partial_eval
 
 import rltriton_jax
 from helpers import (
@@ -321,6 +323,28 @@ def test_one_scan_forward_and_one_backward(row):
     stacked = jax.tree.map(lambda x: jnp.stack([x, x]), by)
     assert walks(jax.vmap(lambda by: function({**traced, **by})), stacked) == 1
     assert walks(jax.vmap(jax.value_and_grad(lambda by: loss({**traced, **by}))), stacked) == 2
+
+
+@each([row for row in ROWS if row.function in ("gae", "vtrace", "retrace") and row in ONE_EACH])
+@each_implementation
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_output_that_nobody_uses_is_not_computed(number, implementation, row, x64):
+    kwargs = seeded(row)
+    function, traced = function_of(row, kwargs, implementation)
+    expected, by = row.reference(kwargs)[number], floating(row, traced)
+    one = lambda by: function({**traced, **by})[number]
+    close(jax.jit(one)(by), expected)
+    closed = jax.make_jaxpr(one)(by)
+    rest, used = partial_eval.dce_jaxpr(closed.jaxpr, [True], instantiate=True)
+    (walk,) = (eqn for eqn in rest.eqns if eqn.primitive.name == "rltriton_walk")
+    assert all(used) and len(walk.outvars) == 1 and walk.params["walk"].shown == (number,)
+    # it batches and differentiates as before
+    left = lambda by: jaxpr_as_fun(ClosedJaxpr(rest, closed.consts))(*jax.tree.leaves(by))[0]
+    stacked = jax.tree.map(lambda x: jnp.stack([x, x]), by)
+    close(jax.vmap(left)(stacked)[1], expected)
+    loss = lambda f: jax.grad(lambda by: jnp.sum(f(by) ** 2))
+    jax.tree.map(close, loss(left)(by), loss(one)(by))
+    jax.tree.map(close, jax.jvp(left, (by,), (by,)), jax.jvp(one, (by,), (by,)))
 
 
 def test_the_cost_of_n_steps_does_not_grow_with_n():

@@ -59,14 +59,14 @@ class ByKernels:
         return list(self._call(which.function, [*arrays, *more], outs, grid, which.warps))
 
     def _maps(self, walk, operands, axis, seen, kernel):
-        """The last live step before each segment, if masks are followed, and the maps (a, y) of the segments."""
-        extra = [last_live(walk, operands, axis, kernel)] if kernel.follows_mask else []
+        """The last live steps, if masks are followed, and the maps (a, y) of the segments."""
+        extra = [last_live(walk, operands, axis, kernel)] if kernel.marks else []
         if kernel.reduce is None:
             return extra
         map_ = jax.ShapeDtypeStruct(
             (kernel.tile.segments, seen.columns), accumulator(walk, [x.dtype for x in operands])
         )
-        before = [x[:-1] for x in extra] if kernel.tile.segments > 1 else []
+        before = [x[:-1] for x in extra] if kernel.marks > 1 else []
         return extra + self._launch(kernel.reduce, operands, before, [map_, map_], kernel.grid)
 
     def _scan(self, walk, operands, axis, dtypes, seen, kernel, maps):
@@ -109,7 +109,7 @@ def entry_of(walk: Walk, operands, axis: int):
 
 
 def last_live(walk: Walk, operands, axis: int, kernel):
-    """The position of the last live step before each segment and behind the last, -1: none: [segments + 1, columns]."""
+    """The position of the last live step before each of `kernel.marks` and behind the last, -1: none: [marks + 1, columns]."""
     full = batch_shape(walk, [x.shape for x in operands], axis)
     mask = jnp.broadcast_to(operands[walk.names.index(walk.mask)] != 0, full)
     live = jnp.moveaxis(mask, axis, 0).reshape(full[axis], -1)
@@ -117,10 +117,10 @@ def last_live(walk: Walk, operands, axis: int, kernel):
     position = jnp.where(live, (kernel.top - t if walk.reverse else t)[:, None], -1)
     if walk.reverse:
         position = position[::-1]
-    segments, length = kernel.tile.segments, kernel.chunks * kernel.tile.runs * kernel.tile.steps
     before = kernel.top + 1 - full[axis] if walk.reverse else 0
-    after = segments * length - before - full[axis]
-    position = jnp.pad(position, ((before, after), (0, 0)), constant_values=-1).reshape(segments, length, -1)
+    after = kernel.marks * kernel.stretch - before - full[axis]
+    position = jnp.pad(position, ((before, after), (0, 0)), constant_values=-1)
+    position = position.reshape(kernel.marks, kernel.stretch, -1)
     latest = jax.lax.cummax(jnp.max(position, axis=1), axis=0)
     return jnp.concatenate([jnp.full_like(latest[:1], -1), latest])
 

@@ -47,9 +47,9 @@ class Kernel(NamedTuple):
     total: Launch | None
     grid: tuple[int, ...]
     tile: Tile
-    chunks: int  # of each segment
     top: int  # time t is walked at position top - t, or t
-    follows_mask: bool  # the last live step before a segment must be told
+    marks: int  # 0, or before so many stretches of time the last live step must be told
+    stretch: int  # the steps of each
     words: int  # of 8 bytes, zeros at first, by which the programs of one pass tell each other
 
 
@@ -81,33 +81,37 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
         R=tile.steps, COLS=tile.columns, EVEN=fits, INDEX="tl.int64" if view.big else "tl.int32",
         ACC=f"tl.{jnp.dtype(dtype).name}",
     )  # fmt: skip
-    seen = follows and segments > 1
     at_end = follows and walk.over is not None and walk.visits_past_end
     past = {key.upper(): key if key in formula.bodies else None for key in ("past_step", "past_read")}
     result = dict(
         STEP="step", READ="read", **past, OUT_KIND=tuple(_KIND[kind] for kind in walk.all_kinds),
-        OUT_STRIDE=view.out_time, OUT_COLUMN=view.out_columns, LANES=lanes,
+        OUT_STRIDE=view.out_time, OUT_COLUMN=view.out_columns,
     )  # fmt: skip
-    launch = functools.partial(_launch, walk, formula, view, follows, seen)
+    launch = functools.partial(_launch, walk, formula, view, follows)
     if once:
-        constants = dict(**result, **common, PROGRAMS=programs, CHUNKS=chunks, EARLY=tile.early)
-        scan = launch("single", constants, tile.warps)
-        words = blocks + (chunks + -(-chunks // lanes)) * view.columns
-        return Kernel(scan, None, None, (blocks * programs,), tile, 1, top, seen, words)
+        each = 1 if tile.rows else 8  # of many columns few lanes look back, and a state must not be told too often
+        told = dict(PROGRAMS=programs, CHUNKS=chunks, LANES=lanes, EACH=each)
+        constants = dict(**result, **common, **told, EARLY=tile.early)
+        scan = launch("single", constants, tile.warps, follows)
+        words = blocks + (chunks + -(-chunks // (lanes * each))) * view.columns
+        return Kernel(scan, None, None, (blocks * programs,), tile, top, chunks * follows, chunk, words)
     cut = dict(SEGMENTS=segments, CHUNKS=per_segment, EARLY=tile.early and per_segment > 1)
     composed = dict(LANES=lanes, EACH=min(16, 1 << (-(-segments // lanes) - 1).bit_length()))
-    scan = launch("walk", {**result, **common, **cut, **composed}, tile.warps)
+    # `reduce` keeps no prefixes: a warp that takes a chunk of its own after the other waits for none, 8 % of its time
+    alone = tile.warps if tile.rows and segments > 1 and tile.runs % tile.warps == 0 else 1
+    smaller = dict(W=tile.runs // alone, CHUNKS=per_segment * alone, EARLY=tile.early and per_segment * alone > 1)
+    seen = dict(SEEN=per_segment * alone)
+    scan = launch("walk", {**result, **common, **cut, **seen, **composed}, tile.warps, follows and segments > 1)
     reduce = total = None
+    marks = segments * per_segment * alone
+    marked = follows and marks > 1 and (segments > 1 or walk.over is not None)
     if segments > 1 or walk.over:
-        # it keeps no prefixes: a warp that takes a chunk of its own after the other waits for none, 8 % of its time
-        alone = tile.warps if tile.rows and segments > 1 and tile.runs % tile.warps == 0 else 1
-        smaller = dict(W=tile.runs // alone, CHUNKS=per_segment * alone, EARLY=tile.early and per_segment * alone > 1)
         constants = {**common, **cut, **smaller, "STEP": "step", "HEAD": int(bool(walk.sent))}
-        reduce = launch("reduce", constants, tile.warps // alone)
+        reduce = launch("reduce", constants, tile.warps // alone, marked)
     if walk.over:
         visit = None if walk.tells_end else past["PAST_STEP"]
         total = launch("total", {**common, **cut, **composed, "PAST_STEP": visit}, tile.warps, at_end)
-    return Kernel(scan, reduce, total, (blocks * segments,), tile, per_segment, top, seen or at_end, 0)
+    return Kernel(scan, reduce, total, (blocks * segments,), tile, top, marks * (marked or at_end), chunk // alone, 0)
 
 
 # the functions that each body is given, where the walk has them
@@ -119,7 +123,7 @@ _FUNCTIONS = {
 }
 
 
-def _launch(walk, formula, view, follows, seen, body, constants, warps, at_end=None) -> Launch:
+def _launch(walk, formula, view, follows, body, constants, warps, seen) -> Launch:
     """A Triton entry point around one of the bodies of `kernels`, with the operands that its functions read."""
     import triton
     import triton.language as tl
@@ -169,7 +173,7 @@ def _launch(walk, formula, view, follows, seen, body, constants, warps, at_end=N
     maps = body == "total" or body == "walk" and constants["SEGMENTS"] > 1
     groups = {
         "ins": [f"p{i}" for i in range(len(operands))],
-        "seens": ["s"] * (seen if at_end is None else at_end),
+        "seens": ["s"] * seen,
         "maps": ["a", "y"] * maps,
         "outs": [f"o{i}" for i in range(len(walk.all_kinds) if whole else 2)],
         "words": ["w"] * (body == "single"),

@@ -47,7 +47,7 @@ def _segments(view: View, programs: int, wanted: int, chunk: int) -> int:
 def _rows(view: View) -> Tile:
     """Steps adjacent in memory: a thread loads 4 at once, or 16 bytes of narrow ones; short series share a program.
 
-    Reading segments twice is at best 0.65 of copy speed; a program for each series, where there are enough, reaches 0.9.
+    Segments are read twice where no episode ends, 0.65 of copy speed; a program for each series, if enough, reaches 0.9.
     """
     length, numbers = view.length, view.numbers
     if length <= 512:
@@ -63,10 +63,8 @@ def _rows(view: View) -> Tile:
     if length > 8192 and view.columns < 3 * _FULL and view.once:
         return _once(view)
     if view.columns <= _FULL or view.columns < 2 * _FULL and length > 8192:
-        # each program composes the maps of all segments before its own: of few series, few segments
-        large = view.columns >= 16 and view.columns * length >= 1 << 24 and not _heavy(view)
-        wanted = (8 if view.columns < 8 else 32 if large else 16) * _FULL
-        segments = _segments(view, view.columns, wanted, 1024)
+        # each is read twice from its end to where nothing earlier counts, and all before a program's own are composed
+        segments = _segments(view, view.columns, 4 * _FULL, 1024)
         return Tile(128, 8, 1, 4, True, segments, segments > 1)
     if numbers >= _MANY:
         return Tile(256, 4, 1, 8, True) if length <= 1024 else Tile(64, 4, 1, 2, True, 1, True)
@@ -137,6 +135,12 @@ def _columns(view: View) -> Tile:
         return _many_columns(view)
     if length <= 128:
         return _short(view, width, programs)
+    if programs <= 64 and length >= (1024 if programs <= 16 else 2048) and view.once and not view.mirrored:
+        # 4 programs a multiprocessor; 8 steps of all that V-trace and Retrace read fill the registers
+        if numbers <= 2:
+            return Tile(max(min(32, 256 // width), 128 // width), 16, width, 4, False, 4 * _FULL // programs, True, True)
+        if width == 32 and numbers < _MANY:
+            return Tile(8, 8, 32, 4, False, 4 * _FULL // programs, True, True)
     if programs <= 16 and length > max(512, 128 * programs):
         return _cut(view, width, programs)
     if programs < _FULL - 4:
