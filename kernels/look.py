@@ -1,8 +1,9 @@
 """The scan in one pass where time is cut: programs take chunks in order, tell their maps, and wait for those before.
 
 Each chunk is read once. Its map is told to the others as soon as it is known, and the state that enters it comes from the
-maps before it: at most LANES * EACH of them, since the state itself is told as often, and none before an episode's end. Which program takes a chunk does not
-change what is computed, and none waits for a chunk that no program has taken.
+maps before it: at most LANES * EACH of them, since the state itself is told as often, and none before a map that forgets
+what it is given, as that of an episode's end. Which program takes a chunk does not change what is computed, and none waits
+for a chunk that no program has taken.
 """
 
 import triton

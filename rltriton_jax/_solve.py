@@ -54,11 +54,13 @@ def _drop(used, *rest):
     walk, ins = eqn.params["walk"], len(eqn.invars)
     if not any(used) and not eqn.effects:
         return [False] * ins, None
-    if all(used) or not any(used) or walk.told or walk.mirrored or isinstance(walk, Tangent):
-        return [True] * ins, eqn
     shown = walk.of_shown(range(len(eqn.params["dtypes"])))
-    walk = dataclasses.replace(walk, shown=tuple(i for i, use in zip(shown, used, strict=True) if use))
-    outs = [v for v, use in zip(eqn.outvars, used, strict=True) if use]
+    first_told = len(eqn.params["dtypes"]) - len(walk.told)
+    keep = [use or i >= first_told for use, i in zip(used, shown, strict=True)]
+    if all(keep) or not any(keep) or walk.mirrored or isinstance(walk, Tangent):
+        return [True] * ins, eqn
+    walk = dataclasses.replace(walk, shown=tuple(i for i, kept in zip(shown, keep, strict=True) if kept))
+    outs = [v for v, kept in zip(eqn.outvars, keep, strict=True) if kept]
     return [True] * ins, eqn.replace(params={**eqn.params, "walk": walk}, outvars=outs)
 
 

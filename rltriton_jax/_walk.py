@@ -149,7 +149,7 @@ class Walk:
 
     def of_shown(self, outs: Sequence[Any]) -> tuple[Any, ...]:
         """Of one thing for each output, those whose output is handed out."""
-        return tuple(outs) if self.shown is None else tuple(outs[i] for i in self.shown)
+        return tuple(outs) if self.shown is None else tuple(outs[i] for i in self.shown if i < len(outs))
 
     def saving(self, names: tuple[str, ...], told: tuple[str, ...] = ()) -> Walk:
         """This walk, which also hands out the state (`x`) and what the next live step holds (`ahead_NAME`)."""

@@ -45,23 +45,25 @@ def data(shape, dtype=jnp.float32, seed=0):
     return rewards, values, jax.random.uniform(keys[2], shape) < 0.05, jax.random.uniform(keys[3], shape) < 0.9
 
 
-def gae(axis, mask_mode, how):
+def gae(axis, mask_mode, how, ends=True):
     def advantages(rewards, values, terminated, mask):
+        discount, lambda_ = (0.99, 0.95) if ends else (1.0, 0.9999)
         return rltriton_jax.gae(
-            rewards, values, bootstrap_value=0.5, terminated=terminated, mask=mask if mask_mode else None,
-            mask_mode=mask_mode or "skip", discount=0.99, lambda_=0.95, time_axis=axis, implementation=how,
+            rewards, values, bootstrap_value=0.5, terminated=terminated if ends else None,
+            mask=mask if mask_mode else None, mask_mode=mask_mode or "skip", discount=discount, lambda_=lambda_,
+            time_axis=axis, implementation=how,
         )  # fmt: skip
 
     return advantages
 
 
-# A tile of columns, of rows, time cut into segments, and read once where it is cut
-SHAPES = [((128, 512), 0), ((512, 128), 1), ((4096, 24), 0), ((24, 4096), 1), ((64, 300, 3), 1)]
-SHAPES += [((3, 70001), 1), ((64, 9001), 1)]
+# A tile of columns, of rows, a whole series, a few columns inside, and time read once where it is cut
+SHAPES = [((128, 512), 0), ((512, 128), 1), ((24, 4096), 1), ((64, 300, 3), 1)]
+CUT = [((4096, 24), 0), ((70001, 5), 0), ((9001, 72), 0), ((3, 70001), 1), ((64, 9001), 1)]
 
 
 @pytest.mark.parametrize("mask_mode", [None, "skip"])
-@pytest.mark.parametrize("shape, axis", SHAPES)
+@pytest.mark.parametrize("shape, axis", SHAPES + CUT)
 def test_ten_thousand_calls_give_the_same_bits(shape, axis, mask_mode):
     f = gae(axis, mask_mode, HOW)
     args = data(shape)
@@ -71,6 +73,20 @@ def test_ten_thousand_calls_give_the_same_bits(shape, axis, mask_mode):
     assert differing(f, args, REPEATS) == 0
     loss = lambda rewards, values, *flags: jnp.sum(jnp.sin(f(rewards, values, *flags).advantages))
     assert differing(jax.grad(loss, (0, 1)), args, REPEATS // 10) == 0
+
+
+@pytest.mark.parametrize("mask_mode", [None, "skip"])
+@pytest.mark.parametrize("shape, axis", CUT)
+def test_a_state_that_never_ends_is_passed_on(shape, axis, mask_mode):
+    """Nobody may go on before all that came before is told."""
+    f, args = gae(axis, mask_mode, HOW, ends=False), data(shape)
+    with jax.enable_x64(True):
+        expected = jax.jit(gae(axis, mask_mode, "associative_scan", ends=False))(
+            *(np.asarray(x, np.float64) if x.dtype == jnp.float32 else x for x in args)
+        )
+    for a, b in zip(f(*args), expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=3e-5 * np.abs(b).max())
+    assert differing(f, args, REPEATS // 10) == 0
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -147,7 +163,7 @@ def test_memory_that_runs_out_is_an_error_and_loses_nothing():
 def test_threads_do_not_disturb_each_other():
     """Programs that run at once, each with workspaces of its own."""
     calls = [(gae(axis, mask, HOW), data(shape, seed=i), gae(axis, mask, "scan"))
-             for i, ((shape, axis), mask) in enumerate([(s, m) for s in SHAPES for m in (None, "skip")])]  # fmt: skip
+             for i, ((shape, axis), mask) in enumerate([(s, m) for s in SHAPES + CUT for m in (None, "skip")])]  # fmt: skip
     expected = [plain(*args) for _, args, plain in calls]
     wrong = []
 

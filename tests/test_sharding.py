@@ -663,6 +663,7 @@ def test_gpus_read_their_time_twice_and_exchange_once_each_way():
     assert h200.exchanges(forward) == {"all-gather": 1}
     launches = h200.launches(forward)
     assert launches["custom-call"] == 3 and launches["fusion"] == 2  # what is sent, and what came
+    assert "all-gather-start" not in launches  # it stays in the stream of the kernels
 
     def with_gradient(*args):
         out, pull = jax.vjp(mapped, *args)

@@ -11,7 +11,7 @@ import numpy as np
 from .._walk import EDGE, SUM, Walk, accumulator, batch_shape, out_shape
 from . import _jax_triton
 from ._plain import affine as affine
-from ._plain import associative_prefix, by_associative_scan, by_scan, scan_prefix, without_first
+from ._plain import associative_prefix, by_associative_scan, by_scan, compose, scan_prefix, without_first
 from ._plain import evaluate as evaluate
 from ._plain import past_arrays as past_arrays
 from ._plain import past_outputs as past_outputs
@@ -44,6 +44,10 @@ class ByKernels:
         walk, operands = entered(walk, operands, entry, entry)  # which no kernel reads before `enter`
         seen, kernel = _plan(walk, operands, axis)
         maps = self._maps(walk, operands, axis, seen, kernel)
+        if kernel.total is None:
+            a, b = maps[-2:]
+            whole = functools.reduce(compose, zip(a, b, strict=True))
+            return [x.reshape(entry.shape) for x in whole], maps
         grid = (kernel.grid[0] // kernel.tile.segments,)
         end = [x[-1:] for x in maps[:-2]] if walk.visits_past_end else []
         return self._launch(kernel.total, operands, [*end, *maps[-2:]], [entry, entry], grid), maps

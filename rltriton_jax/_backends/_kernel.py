@@ -13,6 +13,7 @@ from ._text import compile_text
 from ._tiles import Tile
 from ._view import View
 
+FEW = 64  # maps of segments that XLA composes where it packs them
 _KIND = {STEP: 0, LONG: 1, SUM: 2, EDGE: 3}
 
 
@@ -37,7 +38,7 @@ class Launch(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """How a walk is run: `scan`, after `reduce` where time is cut and read twice; `total` composes segments of a shard.
+    """How a walk is run: `scan`, after `reduce` where time is cut and read twice; `total` composes many segments of a shard.
 
     Where time is cut and read once, each chunk is a segment.
     """
@@ -108,8 +109,8 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
     if segments > 1 or walk.over:
         constants = {**common, **cut, **smaller, "STEP": "step", "HEAD": int(bool(walk.sent))}
         reduce = launch("reduce", constants, tile.warps // alone, marked)
-    if walk.over:
-        visit = None if walk.tells_end else past["PAST_STEP"]
+    visit = None if walk.tells_end else past["PAST_STEP"]
+    if walk.over and (visit or segments > FEW):
         total = launch("total", {**common, **cut, **composed, "PAST_STEP": visit}, tile.warps, at_end)
     return Kernel(scan, reduce, total, (blocks * segments,), tile, top, marks * (marked or at_end), chunk // alone, 0)
 

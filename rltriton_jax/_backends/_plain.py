@@ -15,7 +15,8 @@ def affine(a, x, b):
     return jnp.where(a == 0, b, a * x + b)
 
 
-def _compose(first, then):
+def compose(first, then):
+    """The map (a, b) of two in a row."""
     return jnp.where(then[0] == 0, 0, first[0] * then[0]), affine(then[0], first[1], then[1])
 
 
@@ -27,7 +28,7 @@ def without_first(a, b, axis, reverse):
 
 def associative_prefix(a, b, axis, reverse):
     """The maps from the state before the first step to that at every step."""
-    return jax.lax.associative_scan(_compose, (a, b), axis=axis, reverse=reverse)
+    return jax.lax.associative_scan(compose, (a, b), axis=axis, reverse=reverse)
 
 
 def by_associative_scan(a, b, init, axis, reverse):
@@ -39,7 +40,7 @@ def scan_prefix(a, b, axis, reverse):
     """`associative_prefix`, step by step."""
 
     def step(until, ab):
-        until = _compose(until, ab)
+        until = compose(until, ab)
         return until, until
 
     moved = (jnp.moveaxis(a, axis, 0), jnp.moveaxis(b, axis, 0))

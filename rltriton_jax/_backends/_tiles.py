@@ -135,12 +135,10 @@ def _columns(view: View) -> Tile:
         return _many_columns(view)
     if length <= 128:
         return _short(view, width, programs)
-    if programs <= 64 and length >= (1024 if programs <= 16 else 2048) and view.once and not view.mirrored:
-        # 4 programs a multiprocessor; 8 steps of all that V-trace and Retrace read fill the registers
-        if numbers <= 2:
-            return Tile(max(min(32, 256 // width), 128 // width), 16, width, 4, False, 4 * _FULL // programs, True, True)
-        if width == 32 and numbers < _MANY:
-            return Tile(8, 8, 32, 4, False, 4 * _FULL // programs, True, True)
+    # clearing the words by which programs tell each other costs 2 us
+    if programs <= 64 and length >= (2048 if programs <= 32 else 4096) and view.once and not view.mirrored:
+        if numbers <= 2 or width == 32 and numbers < _MANY:
+            return _columns_once(width, programs, numbers)
     if programs <= 16 and length > max(512, 128 * programs):
         return _cut(view, width, programs)
     if programs < _FULL - 4:
@@ -179,6 +177,14 @@ def _short(view: View, width: int, programs: int) -> Tile:
     runs = max(4, _power_of_2(-(-length // steps)))
     width = min(width, 16) if programs <= 128 or numbers > 2 else width
     return Tile(runs, steps, width, max(1, min(runs * width // 32, 8)), False)
+
+
+def _columns_once(width: int, programs: int, numbers: int) -> Tile:
+    """Few columns, read once: chunks so long that one knows its state from few before it, 4 programs a multiprocessor."""
+    of_each = 4 * _FULL // programs
+    if numbers > 2:  # more steps of all that V-trace and Retrace read would not fit the registers
+        return Tile(8, 8, width, 4, False, of_each, True, True)
+    return Tile(max(min(32, 256 // width), 128 // width), 16, width, 4, False, of_each, True, True)
 
 
 def _few_columns(view: View, width: int, programs: int) -> Tile:

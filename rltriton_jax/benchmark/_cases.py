@@ -99,6 +99,7 @@ def quick() -> list[Case]:
         Case("gae", "batch", 4096, 2048, masked=True),
         Case("episodic_prefix_sum", "time", 2048, 8192),
         Case("gae", "batch", 1 << 24, 1),
+        Case("gae", "time", 131072, 64),
     ]
 
 
@@ -122,6 +123,7 @@ def full() -> list[Case]:
 def _everything() -> Iterator[Case]:
     sites = [Case("gae", layout, t, b) for t, b in shapes() for layout in ("time", "batch")]
     sites += [Case("gae", "batch", t, b) for t, b in FEW_ROWS]
+    sites += [Case("gae", "time", t, b) for t, b in FEW_ROWS if b > 1]
     sites += [Case("gae", "inner", t, b, inner=i) for t, b in INNER for i in (2, 4, 16)]
     yield from sites
     variants: list[dict[str, Any]] = [dict(estimator=name) for name in ESTIMATORS if name != "gae"]
