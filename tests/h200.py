@@ -4,7 +4,6 @@ Needs jax-cuda13-plugin and jax-cuda13-pjrt of the version of the installed jax,
 """
 
 import importlib.util
-import os
 import re
 from collections import Counter
 
@@ -60,7 +59,6 @@ def mesh_of(shape, names, types=AxisType.Auto):
     """A mesh of H200s that nobody has."""
     from jax.experimental import topologies
 
-    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     gpus = int(np.prod(shape))
     topology = topologies.get_topology_desc(platform="cuda", target_config=TARGET, topology=f"1x1x{gpus}")
     return Mesh(np.array(topology.devices).reshape(shape), names, axis_types=(types,) * len(names))
