@@ -13,7 +13,7 @@ from ._text import compile_text
 from ._tiles import Tile
 from ._view import View
 
-FEW = 64  # maps of segments that XLA composes where it packs them
+_FEW = 64  # maps of segments that XLA composes where it packs them
 _KIND = {STEP: 0, LONG: 1, SUM: 2, EDGE: 3}
 
 
@@ -98,19 +98,22 @@ def _build(walk: Walk, dtype, view: View, tile: Tile) -> Kernel:
         return Kernel(scan, None, None, (blocks * programs,), tile, top, chunks * follows, chunk, words)
     cut = dict(SEGMENTS=segments, CHUNKS=per_segment, EARLY=tile.early and per_segment > 1)
     composed = dict(LANES=lanes, EACH=min(16, 1 << (-(-segments // lanes) - 1).bit_length()))
+    twice = segments > 1 or walk.over is not None
     # `reduce` keeps no prefixes: a warp that takes a chunk of its own after the other waits for none, 8 % of its time
     alone = tile.warps if tile.rows and segments > 1 and tile.runs % tile.warps == 0 else 1
-    smaller = dict(W=tile.runs // alone, CHUNKS=per_segment * alone, EARLY=tile.early and per_segment * alone > 1)
-    seen = dict(SEEN=per_segment * alone)
-    scan = launch("walk", {**result, **common, **cut, **seen, **composed}, tile.warps, follows and segments > 1)
+    smaller = per_segment * alone
+    marks = segments * smaller
+    marked = follows and twice and marks > 1
+    scan = launch(
+        "walk", {**result, **common, **cut, "SEEN": smaller, **composed}, tile.warps, follows and segments > 1
+    )
     reduce = total = None
-    marks = segments * per_segment * alone
-    marked = follows and marks > 1 and (segments > 1 or walk.over is not None)
-    if segments > 1 or walk.over:
-        constants = {**common, **cut, **smaller, "STEP": "step", "HEAD": int(bool(walk.sent))}
+    if twice:
+        own = dict(W=tile.runs // alone, CHUNKS=smaller, EARLY=tile.early and smaller > 1)
+        constants = {**common, **cut, **own, "STEP": "step", "HEAD": int(bool(walk.sent))}
         reduce = launch("reduce", constants, tile.warps // alone, marked)
     visit = None if walk.tells_end else past["PAST_STEP"]
-    if walk.over and (visit or segments > FEW):
+    if walk.over and (visit or segments > _FEW):
         total = launch("total", {**common, **cut, **composed, "PAST_STEP": visit}, tile.warps, at_end)
     return Kernel(scan, reduce, total, (blocks * segments,), tile, top, marks * (marked or at_end), chunk // alone, 0)
 
