@@ -132,48 +132,27 @@ def fetch_where(at, inside, ok, EVEN: tl.constexpr, FLAG: tl.constexpr, ACC: tl.
 
 
 @triton.jit
-def halves(x, R: tl.constexpr):
-    """The R steps of a tile, a tile each."""
+def unpack(x, R: tl.constexpr, REVERSE: tl.constexpr):
+    """The R steps of a tile in walking order, a tile each."""
     if R == 1:
         return (x,)
     else:
         even, odd = tl.split(tl.reshape(x, (x.shape[0], x.shape[1], R // 2, 2)))
-        evens = halves(even, R // 2)
-        odds = halves(odd, R // 2)
+        evens = unpack(even, R // 2, REVERSE)
+        odds = unpack(odd, R // 2, REVERSE)
         out = ()
-        for k in tl.static_range(R):
-            if k % 2 == 0:
-                out = out + (evens[k // 2],)
-            else:
-                out = out + (odds[k // 2],)
+        for k in tl.static_range(R // 2):
+            out = out + ((odds[k], evens[k]) if REVERSE else (evens[k], odds[k]))
         return out
-
-
-@triton.jit
-def unpack(x, R: tl.constexpr, REVERSE: tl.constexpr):
-    """The R steps of a tile in walking order, a tile each."""
-    tiles = halves(x, R)
-    out = ()
-    for r in tl.static_range(R):
-        out = out + (tiles[R - 1 - r if REVERSE else r],)
-    return out
-
-
-@triton.jit
-def join(xs, START: tl.constexpr, STEP: tl.constexpr, R: tl.constexpr):
-    """The tiles xs[START], xs[START + STEP], ... as one of R steps."""
-    if R == 1:
-        return xs[START]
-    else:
-        even = join(xs, START, 2 * STEP, R // 2)
-        odd = join(xs, START + STEP, 2 * STEP, R // 2)
-        return tl.reshape(tl.join(even, odd), (even.shape[0], even.shape[1], R))
 
 
 @triton.jit
 def pack(xs, R: tl.constexpr, REVERSE: tl.constexpr):
     """`unpack`, undone."""
-    if REVERSE:
-        return join(xs, R - 1, -1, R)
-    else:
-        return join(xs, 0, 1, R)
+    if R == 1:
+        return xs[0]
+    else:  # slices: what is passed has one type for every half of a size, which Triton compiles once
+        first = pack(xs[0::2], R // 2, REVERSE)
+        second = pack(xs[1::2], R // 2, REVERSE)
+        both = tl.join(second, first) if REVERSE else tl.join(first, second)
+        return tl.reshape(both, (first.shape[0], first.shape[1], R))
