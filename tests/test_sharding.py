@@ -472,7 +472,7 @@ def test_shards_exchange_as_much_as_they_have_columns(mask_mode, gradient):
     assert (counts, moved) == _exchanged(1024, mask_mode, gradient)
     assert moved <= 8 * (13 if gradient else 9) * (64 * 4)
     if mask_mode != "skip":  # the nearest live row is looked for before
-        assert counts == {"all-gather": 2 if gradient else 1}
+        assert counts == {"all-to-all": 2 if gradient else 1}
 
 
 @pytest.mark.parametrize("name", ["vtrace-rhos", "retrace-steps", "eligibility_traces-reset_steps_exact"])
@@ -482,10 +482,10 @@ def test_shards_exchange_once_each_way(name):
     function, parts = of_shards(row, seeded(row, 8, (2,)), None)
     specs = {n: P("t") if x.ndim and x.shape[0] == 8 else P() for n, x in parts.items()}
     mapped = jax.shard_map(function, mesh=mesh_of((4,), ("t",)), in_specs=(specs,), out_specs=P("t"))
-    assert collectives(mapped, parts)[0] == {"all-gather": 1}
+    assert collectives(mapped, parts)[0] == {"all-to-all": 1}
     counts = collectives(partial(pulled, mapped), parts, cotangents)[0]
     assert counts.pop("all-reduce", 0) <= len(parts)  # of what is the same on all shards
-    assert counts == {"all-gather": 2}
+    assert counts == {"all-to-all": 2}
 
 
 @pytest.mark.parametrize("implementation", [INTERPRET])
@@ -660,10 +660,11 @@ def test_gpus_read_their_time_twice_and_exchange_once_each_way():
     mapped = jax.shard_map(lambda r, v: gae(r, v).advantages, mesh=mesh, in_specs=spec, out_specs=spec)
     args = [((16, 1 << 20), jnp.float32, spec)] * 2
     forward = h200.compiled(mapped, mesh, args)
-    assert h200.exchanges(forward) == {"all-gather": 1}
+    assert h200.exchanges(forward) == {"all-to-all": 1}
     launches = h200.launches(forward)
     assert launches["custom-call"] == 2 and launches["fusion"] == 2  # what is sent, and what came
-    assert "all-gather-start" not in launches  # it stays in the stream of the kernels
+    assert "all-to-all-start" not in launches  # it stays in the stream of the kernels
+    assert "partition-id" not in (forward.as_text() or "")  # which the driver would write in that stream
 
     def with_gradient(*args):
         out, pull = jax.vjp(mapped, *args)
@@ -671,6 +672,6 @@ def test_gpus_read_their_time_twice_and_exchange_once_each_way():
 
     program = h200.compiled(with_gradient, mesh, args)
     assert h200.launches(program)["custom-call"] == 4
-    assert h200.exchanges(program) == {"all-gather": 2}
+    assert h200.exchanges(program) == {"all-to-all": 2}
     whole = re.findall(r"f32\[16,524288\]\S* fusion.*?calls=%?(\S+?)[,\s]", program.as_text().split("ENTRY", 1)[1])
     assert all("dynamic_update_slice" in name for name in whole)  # a row changed in place
