@@ -14,3 +14,8 @@ from ._traces import eligibility_traces as eligibility_traces
 from ._traces import episodic_prefix_sum as episodic_prefix_sum
 from ._traces import linear_recurrence as linear_recurrence
 from ._version import __version__ as __version__
+
+from . import compat as compat  # isort: skip
+from . import llm as llm  # isort: skip
+
+__all__ = [name for name in dir() if not name.startswith("_") and name != "kernels"]  # what help() lists

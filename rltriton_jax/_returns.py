@@ -224,7 +224,7 @@ def n_step_returns(
         G(k)[t] = r[t] + g[t] w[t]        where the trace stops, and at the last step
 
     and the result is G(n). An n beyond the window gives the full return, `lambda_returns`. The cost does not grow
-    with n.
+    with n where n is above 17.
 
     Args:
       rewards: `[T, *batch]` (time at `time_axis`).
@@ -235,7 +235,7 @@ def n_step_returns(
         episode.
       lambda_: l, likewise; 1 gives the plain n-step return.
       bootstrap_value, next_values, terminated, truncated, episode_starts, next_episode_start, time_axis, axis_name,
-        implementation: as for `gae`. Shards of time exchange O(n batch) numbers here. Windows of 2 to 17 steps are
+        implementation: as for `gae`. Shards of time exchange O(n batch) numbers here. An n of 2 to 17 is
         pointwise JAX over shifted rows, without a scan, whatever the implementation.
       mask, mask_mode: not supported here; a mask raises.
 

@@ -130,9 +130,12 @@ def _batch(operands, dims, *, walk, axis, dtypes, implementation, **_):
 batching.primitive_batchers[walk_p] = _batch
 
 
-def linear(a, b, init, axis: int, reverse: bool, implementation: str | None = None, over: str | None = None):
+def linear(
+    a, b, init, axis: int, reverse: bool, implementation: str | None = None, over: str | None = None,
+    function: str = Walk.function,
+):  # fmt: skip
     """x[t] = a[t] x[next] + b[t] over whole arrays, by the primitive itself, so that it differentiates again."""
-    walk = dataclasses.replace(LINEAR[reverse], over=over)
+    walk = dataclasses.replace(LINEAR[reverse], over=over, function=function)
     return run(walk, (a, b, init), axis, (a.dtype,), implementation)[0]
 
 

@@ -41,7 +41,7 @@ def windowed(
 
     def scan(coefficients: jax.Array, inputs: jax.Array, reverse: bool) -> jax.Array:
         zero = jnp.zeros((*a.shape[:axis], 1, *a.shape[axis + 1 :]), a.dtype)
-        return linear(coefficients, inputs, zero, axis, reverse, implementation)
+        return linear(coefficients, inputs, zero, axis, reverse, implementation, function="n_step_returns")
 
     def later(x: jax.Array, by: int) -> jax.Array:
         """x at t + by; past the end the last row, behind which nothing is read."""

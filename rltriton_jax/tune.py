@@ -2,7 +2,8 @@
 
 A tile is admitted for a bucket of shapes (layout, log2 of time and of columns) only after it ran, was right against a
 float64 reference, and was faster in every one of several repetitions on fresh inputs, interleaved with the tile that it
-would replace. Every candidate and its verdict go to a log (JSON lines) beside the file of tiles.
+would replace. Every candidate and its verdict go to a log (JSON lines) beside the file of tiles, which is read from then on:
+~/.cache/rltriton_jax/tiles-DEVICE.json, or what RLTRITON_JAX_TILES names; `off` there leaves tiles to the package's table.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ def usable_on_gpu() -> bool:
 
         warnings.warn(
             f"rltriton_jax falls back to lax.associative_scan on this GPU, since jax-triton is not usable ({reason}). "
-            'Install it with: pip install "rltriton-jax[cuda13]"',
+            'Install it with: pip install ".[cuda13]" in a checkout',
             stacklevel=2,
         )
     return reason is None

@@ -107,7 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         p.error("--steps and --envs must be at least 1")
     if missing := _missing(args):
         print(
-            f'python -m rltriton_jax needs {" and ".join(missing)}: pip install "rltriton-jax[demo]"', file=sys.stderr
+            f'python -m rltriton_jax needs {" and ".join(missing)}: pip install ".[demo]" in a checkout',
+            file=sys.stderr,
         )
         if missing == ["gymnasium"]:
             print("Without gymnasium, --shape 128x4096 runs on random data.", file=sys.stderr)

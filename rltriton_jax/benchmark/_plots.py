@@ -17,7 +17,9 @@ def write(folder: Path, rows: Sequence[Row]) -> Iterator[Path]:
     try:
         import matplotlib
     except ImportError as error:
-        raise ImportError('--plots needs matplotlib; install it with: pip install "rltriton-jax[benchmark]"') from error
+        raise ImportError(
+            '--plots needs matplotlib; install it with: pip install ".[benchmark]" in a checkout'
+        ) from error
     matplotlib.use("Agg")
     folder.mkdir(parents=True, exist_ok=True)
     timed = [row for row in rows if "time" in row]

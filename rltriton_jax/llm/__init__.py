@@ -1,4 +1,7 @@
-"""Credit assignment for language models and agents: groups of responses, token masks, turns and rollout trees."""
+"""Credit assignment for language models and agents: groups of responses, token masks, turns and rollout trees.
+
+Arrays of tokens are `[batch, tokens]`: for `rltriton_jax.gae` and its like, pass `time_axis=-1`.
+"""
 
 from ._groups import GROUP_PRESETS as GROUP_PRESETS
 from ._groups import group_advantages as group_advantages
@@ -17,3 +20,5 @@ from ._tree import rollout_tree_advantages as rollout_tree_advantages
 from ._tree import state_action_ids as state_action_ids
 from ._turns import AGENT_WEIGHTS as AGENT_WEIGHTS
 from ._turns import multi_turn_advantages as multi_turn_advantages
+
+__all__ = [name for name in dir() if not name.startswith("_")]  # what help() lists

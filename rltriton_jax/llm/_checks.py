@@ -88,6 +88,11 @@ def _host_ids(function: str, name: str, value: Any) -> np.ndarray:
     except (TypeError, ValueError) as error:
         kind = type(value).__name__
         raise TypeError(f"{function}: {name} is {kind}; pass an integer array, with -1 for padding") from error
+    if host.dtype.kind not in "biufc":
+        raise TypeError(
+            f"{function}: {name} is {type(value).__name__} of dtype {host.dtype}; pass an integer array, with -1 for "
+            "padding, for example np.unique(ids, return_inverse=True)[1]"
+        )
     kept = too_narrow(host)
     if kept is not None:  # ids that differ would merge
         raise ValueError(

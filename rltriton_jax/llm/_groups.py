@@ -90,6 +90,7 @@ def group_advantages(
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from rltriton_jax.llm import GROUP_PRESETS, group_advantages
         >>> scores = jnp.array([1.0, 0.0, 0.5, 0.3, 0.3])
         >>> ids = jnp.array([5, 5, 5, 2, 2])
         >>> print(group_advantages(scores, ids, **GROUP_PRESETS["rloo"]))
@@ -164,6 +165,7 @@ def step_group_advantages(
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from rltriton_jax.llm import step_group_advantages
         >>> returns = jnp.array([[0.9, 1.0], [0.0, 0.0]])
         >>> print(step_group_advantages(returns, jnp.array([[0, 1], [0, 2]]), jnp.array([4, 4]), scale=None))
         [[ 0.45  0.  ]

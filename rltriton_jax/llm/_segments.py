@@ -135,6 +135,7 @@ def segment_ends(segment_ids: ArrayLike, mask: ArrayLike | None = None) -> jax.A
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from rltriton_jax.llm import segment_ends
         >>> segment_ends(jnp.array([7, 7, 7, 9, 9, -1]), jnp.array([1, 1, 0, 0, 1, 0])).astype(int).tolist()
         [0, 1, 0, 0, 1, 0]
     """
@@ -161,6 +162,7 @@ def segment_starts(segment_ids: ArrayLike, mask: ArrayLike | None = None) -> jax
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from rltriton_jax.llm import segment_starts
         >>> segment_starts(jnp.array([7, 7, 7, 9, 9, -1]), jnp.array([1, 1, 0, 0, 1, 0])).astype(int).tolist()
         [1, 0, 0, 0, 1, 0, 1]
     """

@@ -46,6 +46,7 @@ def masked_whiten(
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from rltriton_jax.llm import masked_whiten
         >>> x = jnp.array([[1.0, 2.0, jnp.nan], [3.0, jnp.nan, jnp.nan]])
         >>> print(masked_whiten(x, jnp.array([[1, 1, 0], [1, 0, 0]])))
         [[-1.  0.  0.]
@@ -113,6 +114,7 @@ def reinforce_plus_plus(
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from rltriton_jax.llm import reinforce_plus_plus
         >>> rewards = jnp.array([[0.0, 0.0, 0.0, 1.0]])
         >>> print(reinforce_plus_plus(rewards, jnp.array([[1, 1, 0, 1]]), discount=0.5).returns)
         [[0.25 0.5  0.   1.  ]]
@@ -150,6 +152,7 @@ def place_outcome(scores: ArrayLike, mask: ArrayLike) -> jax.Array:
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from rltriton_jax.llm import place_outcome
         >>> print(place_outcome(jnp.array([2.0, 3.0]), jnp.array([[0, 1, 1, 0], [0, 0, 0, 0]])))
         [[0. 0. 2. 0.]
          [0. 0. 0. 0.]]
@@ -185,6 +188,7 @@ def turn_to_tokens(turn_values: ArrayLike, turn_ids: ArrayLike) -> jax.Array:
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from rltriton_jax.llm import turn_to_tokens
         >>> print(turn_to_tokens(jnp.array([[0.5, -1.0]]), jnp.array([[0, 0, -1, 1, -1]])))
         [[ 0.5  0.5  0.  -1.   0. ]]
     """

@@ -35,6 +35,7 @@ def trace_turn_rewards(
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from rltriton_jax.llm import trace_turn_rewards
         >>> delta = trace_turn_rewards(jnp.array([[-5.1187, -1.5712]]), eps=0.001)
         >>> print(f"{delta.item():.4f}")
         1.1806
@@ -57,7 +58,7 @@ def trace_turn_rewards(
     gap = jnp.where(read, margin - x.astype(dtype), 1)
     if gap.size and checks.is_concrete(gap) and bool((np.asarray(gap) <= 0).any()):
         raise ValueError(
-            f"{name}: gold_log_probs holds a score that is not below eps = {margin}; pass log-probabilities"
+            f"{name}: gold_log_probs holds a score that is not below eps = {float(margin):g}; pass log-probabilities"
         )
     log_gap = jnp.log(jnp.where((gap > 0) & (gap < jnp.inf), gap, jnp.nan))
     return jnp.where(live, log_gap[..., :-1] - log_gap[..., 1:], 0).astype(x.dtype)
@@ -100,6 +101,7 @@ def trace_credit(
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from rltriton_jax.llm import trace_credit
         >>> credit = trace_credit(jnp.array([[0.2, -0.1, 0.4]]), jnp.array([1.25]))
         >>> [f"{c:.4f}" for c in credit[0].tolist()]
         ['1.4341', '1.7222', '2.4000']
@@ -181,6 +183,7 @@ def trace_token_advantages(
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from rltriton_jax.llm import trace_token_advantages
         >>> turn_ids = jnp.array([[0, 0, -1, 1, -1]])
         >>> mask = jnp.array([[1, 1, 0, 1, 1]])
         >>> print(trace_token_advantages(jnp.array([[2.5, -5.0]]), jnp.array([0.5]), turn_ids, mask))

@@ -60,6 +60,7 @@ def rollout_tree_advantages(
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from rltriton_jax.llm import rollout_tree_advantages, state_action_ids
         >>> states, actions = state_action_ids([["s0"], ["s0"]]), state_action_ids([["left"], ["right"]])
         >>> print(rollout_tree_advantages(jnp.array([[1.0], [0.0]]), states, actions, jnp.array([0, 0])))
         [[ 0.5]
@@ -145,6 +146,7 @@ def state_action_ids(signatures: Iterable[Sequence[Hashable]], *, turns: int | N
         ValueError: a rollout longer than `turns`.
 
     Example:
+        >>> from rltriton_jax.llm import state_action_ids
         >>> state_action_ids([["root", ("a", 1)], ["root", None, "leaf"]]).tolist()
         [[0, 1, -1], [0, -1, 2]]
     """

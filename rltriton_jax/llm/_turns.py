@@ -54,6 +54,7 @@ def multi_turn_advantages(
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from rltriton_jax.llm import multi_turn_advantages
         >>> rewards = jnp.array([[0.0, 1.0], [0.5, 0.0], [0.0, 0.0]])
         >>> print(multi_turn_advantages(rewards, jnp.array([0, 0, 0]), jnp.array([[1, 1], [1, 1], [1, 0]])))
         [[ 0.75  1.  ]

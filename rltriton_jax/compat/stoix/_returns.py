@@ -59,7 +59,7 @@ def batch_truncated_generalized_advantage_estimation(
       (advantages, targets), each of the shape of `r_t`.
 
     Raises:
-      ValueError: a shape that does not fit, no values, `truncation_t` without `v_t`.
+      ValueError: a shape that does not fit, no values or both kinds, `truncation_t` without `v_t`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -75,6 +75,8 @@ def batch_truncated_generalized_advantage_estimation(
     if values is not None:
         if truncation_t is not None:
             raise ValueError(f"{name}: truncation_t goes with v_tm1 and v_t, since values lack the true next states")
+        if v_tm1 is not None or v_t is not None:
+            raise ValueError(f"{name}: got values and v_tm1 or v_t; pass values alone, or v_tm1 with v_t")
         v_tm1, v_t = values, None
     elif v_tm1 is None or v_t is None:
         raise ValueError(f"{name}: got neither values nor both of v_tm1 and v_t; pass values, or v_tm1 with v_t")
