@@ -75,7 +75,10 @@ class Arguments:
         try:
             array = jnp.asarray(value)
         except (TypeError, ValueError, OverflowError) as error:
-            raise TypeError(f"{function}: {name} must be an array; got {type(value).__name__}") from error
+            dtype = f" of dtype {value.dtype}" if isinstance(value, np.ndarray) else ""
+            raise TypeError(
+                f"{function}: {name} must be an array; got {type(value).__name__}{dtype}; pass numbers, in equal rows"
+            ) from error
         if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool) or jnp.iscomplexobj(array):
             raise TypeError(f"{function}: {name} must be real numbers or flags; got dtype {array.dtype}")
         return array

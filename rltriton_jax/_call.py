@@ -27,7 +27,12 @@ class Call(Arguments):
         with jax.numpy_dtype_promotion("standard"):
             out = floating[0] if floating else jnp.zeros((), float).dtype
             for dtype in floating[1:]:
-                out = jnp.promote_types(out, dtype)
+                try:
+                    out = jnp.promote_types(out, dtype)
+                except jax.dtypes.TypePromotionError as error:
+                    raise TypeError(
+                        f"{self.function}: got arrays of {out} and of {dtype}, which have no type in common; convert one"
+                    ) from error
         return jnp.dtype(out)
 
     def _walk(self, kind: type[Formula], mask_mode: str, **config: Any) -> Formula:

@@ -854,3 +854,35 @@ def test_probabilities_behind_the_end_send_no_nan_to_lambda(name):
     function = functools.partial(getattr(compat.rlax, name), q, q, a, a, r, g, stop_target_gradients=False)
     gradients = jax.grad(lambda *x: jnp.sum(function(*x)), (0, 1, 2))(pi, mu, 0.5)
     assert all(np.isfinite(x).all() for x in gradients)
+
+
+def test_errors_name_the_arguments_of_the_function_that_was_called():
+    x, wide = jnp.ones((3, 2)), jnp.ones((3, 5))
+    batch = types.SimpleNamespace(done=x, value=x, reward=x)
+    values = dict(values=x[:, 0], v_tm1=x[:, 0])
+    for call, kind, text in (
+        (lambda: compat.brax.compute_gae(x, x, x, None, 1.0), TypeError, "compute_gae: values is required"),
+        (lambda: compat.brax.compute_gae(wide, x, x, x, 1.0), ValueError, "compute_gae: truncation has shape (3, 5)"),
+        (
+            lambda: compat.brax.compute_gae(x, x, x, x, jnp.ones(3)),
+            ValueError,
+            "compute_gae: bootstrap_value has shape",
+        ),
+        (
+            lambda: compat.purejaxrl.calculate_gae(batch, jnp.ones(4), 0.9, 0.9),
+            ValueError,
+            "calculate_gae: last_val has",
+        ),
+        (
+            lambda: compat.rlax.lambda_returns(x[:, 0], None, x[:, 0], 0.9),
+            TypeError,
+            "lambda_returns: discount_t is required",
+        ),
+        (
+            lambda: compat.stoix.batch_truncated_generalized_advantage_estimation(x, x, 0.9, **values),
+            ValueError,
+            "got values and v_tm1 or v_t",
+        ),
+    ):
+        with pytest.raises(kind, match=re.escape(text)):
+            call()

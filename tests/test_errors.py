@@ -47,6 +47,16 @@ def raises(kind, function, kwargs, *parts):
     return message
 
 
+def test_types_without_a_common_one_are_named():
+    kwargs = {
+        "rewards": jnp.ones(3, jnp.float8_e5m2),
+        "values": jnp.ones(4, jnp.bfloat16),
+        "discount": 0.9,
+        "lambda_": 0.9,
+    }
+    raises(TypeError, "gae", kwargs, "float8_e5m2", "bfloat16")
+
+
 def each_of(functions):
     return pytest.mark.parametrize("function", functions)
 

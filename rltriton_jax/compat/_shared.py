@@ -17,9 +17,18 @@ T = TypeVar("T")
 Flag = bool | Array  # a traced flag is taken too
 
 
+def array(function: str, name: str, x: ArrayLike) -> Array:
+    if x is None:
+        raise TypeError(f"{function}: {name} is required; got None")
+    try:
+        return jnp.asarray(x)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"{function}: {name} must be an array; got {type(x).__name__}") from error
+
+
 def arrays(function: str, shape: tuple[str, ...], **named: ArrayLike) -> list[Array]:
     """The arguments as arrays: all of one shape, which has the axes that `shape` names."""
-    out = {name: jnp.asarray(x) for name, x in named.items()}
+    out = {name: array(function, name, x) for name, x in named.items()}
     first = next(iter(out))
     for name, x in out.items():
         if x.ndim != len(shape):
@@ -41,7 +50,7 @@ def require_rows(function: str, name: str, x: Array, rows: int, axis: int, like:
 
 def spread(function: str, name: str, x: ArrayLike, shape: tuple[int, ...], *, exact: bool = False) -> Array:
     """A scalar as it is; an array of `shape`, whose axes may be 1 unless `exact`, as one of that shape."""
-    out = jnp.asarray(x)
+    out = array(function, name, x)
     if out.ndim == 0:
         return out
     fits = len(out.shape) == len(shape) and all(n in (1, m) for n, m in zip(out.shape, shape))

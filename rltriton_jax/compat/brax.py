@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
 import rltriton_jax
 
-from ._shared import after, spread
+from ._shared import after, array, spread
 
 
 def compute_gae(
@@ -54,11 +53,14 @@ def compute_gae(
       >>> print(vs.T, advantages.T)
       [[1.5 1.5]] [[1.25 1.  ]]
     """
-    rewards, values, bootstrap_value = jax.lax.stop_gradient(
-        tuple(map(jnp.asarray, (rewards, values, bootstrap_value)))
-    )
-    end = spread("compute_gae", "bootstrap_value", bootstrap_value, values.shape[1:], exact=True)
-    kept = jnp.asarray(truncation) == 0
+    name = "compute_gae"
+    rewards, values = (jax.lax.stop_gradient(array(name, n, x)) for n, x in (("rewards", rewards), ("values", values)))
+    truncation, termination = array(name, "truncation", truncation), array(name, "termination", termination)
+    for n, x in (("values", values), ("truncation", truncation), ("termination", termination)):
+        if x.shape != rewards.shape:
+            raise ValueError(f"{name}: {n} has shape {x.shape}; pass shape {rewards.shape}, that of rewards")
+    end = jax.lax.stop_gradient(spread(name, "bootstrap_value", bootstrap_value, values.shape[1:], exact=True))
+    kept = truncation == 0
 
     def advantages(next_values: Array, mixing: ArrayLike) -> Array:
         out = rltriton_jax.gae(

@@ -9,6 +9,8 @@ from jax.typing import ArrayLike
 
 import rltriton_jax
 
+from ._shared import array, spread
+
 
 def calculate_gae(
     traj_batch: Any,
@@ -47,6 +49,8 @@ def calculate_gae(
       >>> print(advantages.T, targets.T)
       [[-0.125  0.5  ]] [[0.375 1.   ]]
     """
+    shape = array("calculate_gae", "traj_batch.reward", traj_batch.reward).shape
+    last_val = spread("calculate_gae", "last_val", last_val, shape[1:], exact=True)
     ends = dict(terminated=traj_batch.done)
     if last_done is not None:
         ends = dict(episode_starts=traj_batch.done, next_episode_start=last_done)

@@ -21,7 +21,7 @@ class ReinforcePlusPlus(NamedTuple):
 
 
 def masked_whiten(
-    x: ArrayLike, mask: ArrayLike, *, ddof: int = 1, eps: ArrayLike = 1e-8, shift_mean: bool = True
+    x: ArrayLike, mask: ArrayLike | None, *, ddof: int = 1, eps: ArrayLike = 1e-8, shift_mean: bool = True
 ) -> jax.Array:
     """Shifts and scales the live entries to mean 0 and variance 1.
 
@@ -32,7 +32,7 @@ def masked_whiten(
 
     Args:
         x: any shape, for example advantages `[batch, tokens]`. Integers are promoted.
-        mask: the shape of `x`, nonzero for live entries.
+        mask: the shape of `x`, nonzero for live entries; None for all.
         ddof: 1 for the sample variance, 0 for the population variance.
         eps: added to the variance.
         shift_mean: False adds the mean back, so that only the scale changes.
