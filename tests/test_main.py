@@ -127,7 +127,7 @@ def test_missing_extra(monkeypatch, capsys, names):
     _without(monkeypatch, *names)
     assert main([]) == 2
     error = capsys.readouterr().err
-    assert all(name in error for name in names) and 'pip install "rltriton-jax[demo]"' in error
+    assert all(name in error for name in names) and 'pip install ".[demo]"' in error
     assert ("--shape" in error) == (names == ("gymnasium",))
 
 
