@@ -320,7 +320,7 @@ def view_of(walk):
     return view(walk[0], [tuple(a.shape) for a in walk[1]], walk[2], tuple(a.dtype for a in walk[1]))
 
 
-@pytest.mark.parametrize("shape", [(16, 1 << 20), (1, 1 << 24), (64, 1 << 17), (8, 3)])
+@pytest.mark.parametrize("shape", [(16, 1 << 20), (1, 1 << 24), (64, 1 << 17), (64, 1000), (64, 8192), (8, 3)])
 def test_time_is_cut_where_columns_are_few(shape):
     x = jax.ShapeDtypeStruct(shape, jnp.float32)
     (walk,) = walks_of(lambda x: rltriton_jax.discounted_returns(x, discount=0.9, time_axis=1), x)

@@ -64,7 +64,7 @@ def _rows(view: View) -> Tile:
         return _once(view)
     if view.columns <= _FULL or view.columns < 2 * _FULL and length > 8192:
         # each is read twice from its end to where nothing earlier counts, and all before a program's own are composed
-        if view.columns < 32 or view.mirrored:
+        if view.columns < 32 or view.mirrored or length <= 8192:
             segments = _segments(view, view.columns, 4 * _FULL, 1024)
             return Tile(128, 8, 1, 4, True, segments, segments > 1)
         # a warp each: where all is read twice, that is faster by half; but there are more of them to compose
