@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ._backends import IMPLEMENTATIONS
-from ._host import representable
+from ._host import to_array
 
 Array = jax.Array
 
@@ -50,7 +50,7 @@ class Arguments:
         if implementation not in (None, *IMPLEMENTATIONS):
             names = ", ".join(map(repr, IMPLEMENTATIONS))
             raise ValueError(f"{function}: implementation must be None or one of {names}; got {implementation!r}")
-        array = cls._array(function, data_name, data)
+        array = to_array(function, data_name, data)
         if array.ndim == 0:
             raise ValueError(
                 f"{function}: {data_name} needs a time axis; got a scalar. Pass an array with one row per step"
@@ -66,22 +66,6 @@ class Arguments:
         if axis_name is not None:
             call.shards()
         return call
-
-    @staticmethod
-    def _array(function: str, name: str, value: ArrayLike | None, *, flag: bool = False) -> Array:
-        if value is None:
-            raise TypeError(f"{function}: {name} is required; got None")
-        value = representable(function, name, value, flag=flag)
-        try:
-            array = jnp.asarray(value)
-        except (TypeError, ValueError, OverflowError) as error:
-            dtype = f" of dtype {value.dtype}" if isinstance(value, np.ndarray) else ""
-            raise TypeError(
-                f"{function}: {name} must be an array; got {type(value).__name__}{dtype}; pass numbers, in equal rows"
-            ) from error
-        if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool) or jnp.iscomplexobj(array):
-            raise TypeError(f"{function}: {name} must be real numbers or flags; got dtype {array.dtype}")
-        return array
 
     def shards(self) -> int:
         """Over how many shards time goes on."""
@@ -113,7 +97,7 @@ class Arguments:
 
     def number(self, name: str, value: ArrayLike | None) -> Array:
         """A numeric argument as an array; bool is refused, an integer is promoted by the walk."""
-        array = self._array(self.function, name, value)
+        array = to_array(self.function, name, value)
         if array.dtype == bool:
             raise TypeError(f"{self.function}: {name} must be numbers; got dtype bool")
         return array
@@ -157,7 +141,7 @@ class Arguments:
     def at_edge(self, operand: str, name: str, value: ArrayLike, of: str | None) -> None:
         """A scalar or an array `[*batch]` that stands past the end of series `of`; flags may lack trailing axes."""
         flag = operand in self.flags
-        array = self._array(self.function, name, value, flag=True) if flag else self.number(name, value)
+        array = to_array(self.function, name, value, flag=True) if flag else self.number(name, value)
         fits = array.shape == self.batch[: array.ndim] and (flag or array.ndim in (0, len(self.batch)))
         if not fits or len(self.batch) > array.ndim > 0 and array.ndim < self.axis:
             raise self.error(name, array, f"a scalar or shape {self.batch}")
@@ -168,7 +152,7 @@ class Arguments:
 
     def flag(self, operand: str, name: str, value: ArrayLike, *, longer: bool = False) -> bool:
         """Flags like the data, which may lack trailing axes; True if they have T + 1 rows, where `longer` allows it."""
-        array = self._array(self.function, name, value, flag=True)
+        array = to_array(self.function, name, value, flag=True)
         full = array.reshape(array.shape + (1,) * (len(self.shape) - array.ndim))
         allowed = [self.shape, self.longer] if longer else [self.shape]
         for shape in allowed:

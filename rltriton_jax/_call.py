@@ -29,7 +29,7 @@ class Call(Arguments):
             for dtype in floating[1:]:
                 try:
                     out = jnp.promote_types(out, dtype)
-                except jax.dtypes.TypePromotionError as error:
+                except ValueError as error:  # jax.dtypes.TypePromotionError, which old releases keep private
                     raise TypeError(
                         f"{self.function}: got arrays of {out} and of {dtype}, which have no type in common; convert one"
                     ) from error

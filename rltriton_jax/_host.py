@@ -1,10 +1,11 @@
-"""Numbers of the host, kept as JAX can hold them: without x64 it would drop half of their bits in silence."""
+"""Arguments read as arrays: numbers of the host stay what they are, or are refused; without x64 JAX would drop bits."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -41,3 +42,22 @@ def representable(function: str, name: str, value: Any, *, flag: bool = False) -
     raise ValueError(
         f"{function}: {name} holds {host.max()} and {host.min()}, which {kept} cannot; pass floating numbers, or enable x64"
     )
+
+
+def to_array(function: str, name: str, value: Any, *, flag: bool = False) -> jax.Array:
+    """An argument as real numbers or flags; TypeError for anything else, None too."""
+    if value is None:
+        raise TypeError(f"{function}: {name} is required; got None")
+    value = representable(function, name, value, flag=flag)
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        dtype = f" of dtype {value.dtype}" if isinstance(value, np.ndarray) else ""
+        raise TypeError(
+            f"{function}: {name} must be an array; got {type(value).__name__}{dtype}; pass numbers, in equal rows"
+        ) from error
+    if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool) or jnp.iscomplexobj(array):
+        raise TypeError(
+            f"{function}: {name} must be real numbers or flags; got dtype {array.dtype}; pass integers, floats or bools"
+        )
+    return array

@@ -9,6 +9,7 @@ import re
 import types
 import unittest
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -760,6 +761,28 @@ def test_misfits_are_refused(name):
         call()
 
 
+@pytest.mark.parametrize("flag", [np.int64(2**32), np.float64(1e-300)], ids=["low half 0", "tiny"])
+def test_flags_of_the_host_keep_all_their_bits(flag):
+    """Without x64 JAX would keep of these only what is 0."""
+    x, rlax, triton = jnp.ones((3, 4)), compat.rlax, compat.rl_triton
+    q, actions = jnp.ones((3, 4, 2)), jnp.zeros((3, 4), jnp.int32)
+    none = jnp.zeros((3, 4))
+    for call in (
+        lambda flags: compat.brax.compute_gae(flags, none, x, x, x[0], 0.9, 0.9),
+        lambda flags: compat.brax.compute_gae(none, flags, x, x, x[0], 0.9, 0.9),
+        lambda flags: triton.compute_gae(x, x, none, flags, bootstrap_values=2 * x),
+        lambda flags: triton.compute_vtrace(x, x, x, x, none, flags, bootstrap_values=2 * x),
+        lambda flags: triton.compute_retrace(q, x, x, q, actions, x, flags, none, 0.9),
+        lambda flags: triton.compute_lambda_returns(x, x, flags, None, 0.9, 0.9),
+        lambda flags: triton.compute_lambda_returns(x, x, none, flags, 0.9, 0.9, 2 * x),
+        lambda flags: rlax.vtrace(*[x[0]] * 5, sample_mask=flags[1]),
+    ):
+        flags = np.zeros((3, 4), flag.dtype)
+        flags[1, 1] = flag
+        chex.assert_trees_all_equal(call(flags), call(flags != 0))
+        assert any(np.any(a != b) for a, b in zip(jax.tree.leaves(call(flags)), jax.tree.leaves(call(flags * 0))))
+
+
 def test_a_list_of_lambdas_is_an_array():
     r = jnp.ones(2)
     errors = functools.partial(compat.rlax.importance_corrected_td_errors, r, r, r, values=jnp.ones(3))
@@ -877,6 +900,21 @@ def test_errors_name_the_arguments_of_the_function_that_was_called():
             lambda: compat.rlax.lambda_returns(x[:, 0], None, x[:, 0], 0.9),
             TypeError,
             "lambda_returns: discount_t is required",
+        ),
+        (
+            lambda: compat.stoix.batch_n_step_bootstrapped_returns(x, x, x, 2, lambda_t="0.9"),
+            TypeError,
+            "batch_n_step_bootstrapped_returns: lambda_t must be an array; got str",
+        ),
+        (
+            lambda: compat.rlax.discounted_returns(x[:, 0], x[:, 0], None),
+            TypeError,
+            "discounted_returns: v_t is required",
+        ),
+        (
+            lambda: compat.rl_triton.compute_gae(x, x, x * 1j),
+            TypeError,
+            "terminated must be real numbers or flags",
         ),
         (
             lambda: compat.stoix.batch_truncated_generalized_advantage_estimation(x, x, 0.9, **values),

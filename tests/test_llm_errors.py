@@ -14,8 +14,8 @@ NAN = float("nan")
 BAD = {
     "group_advantages": [
         (ValueError, "scores has shape (3, 2)", lambda f: f(TURNS, IDS)),
-        (TypeError, "scores has dtype complex64", lambda f: f(S + 1j, IDS)),
-        (TypeError, "scores is str", lambda f: f("abc", IDS)),
+        (TypeError, "scores must be real numbers or flags; got dtype complex64", lambda f: f(S + 1j, IDS)),
+        (TypeError, "scores must be an array; got str", lambda f: f("abc", IDS)),
         (ValueError, f"scores holds {2**40} and 0, which int32 cannot", lambda f: f(np.array([0, 1, 2**40]), IDS)),
         (ValueError, "neither of group_ids and group_size", lambda f: f(S)),
         (ValueError, "both of group_ids and group_size", lambda f: f(S, IDS, group_size=3)),
@@ -52,8 +52,8 @@ BAD = {
     ],
     "masked_whiten": [
         (ValueError, "mask has shape (3,)", lambda f: f(TURNS, S)),
-        (TypeError, "mask has dtype complex64", lambda f: f(TURNS, MASK * 1j)),
-        (TypeError, "x has dtype complex64", lambda f: f(TURNS * 1j, MASK)),
+        (TypeError, "mask must be real numbers or flags; got dtype complex64", lambda f: f(TURNS, MASK * 1j)),
+        (TypeError, "x must be real numbers or flags; got dtype complex64", lambda f: f(TURNS * 1j, MASK)),
         (ValueError, "ddof is 3", lambda f: f(TURNS, MASK, ddof=3)),
         (ValueError, "eps is -0.5", lambda f: f(TURNS, MASK, eps=-0.5)),
     ],
@@ -66,7 +66,7 @@ BAD = {
     "place_outcome": [
         (ValueError, "mask has shape (3,), scores (3,)", lambda f: f(S, S)),
         (ValueError, "mask has shape (3, 2), scores (2,)", lambda f: f(S[:2], MASK)),
-        (TypeError, "scores has dtype complex64", lambda f: f(S * 1j, MASK)),
+        (TypeError, "scores must be real numbers or flags; got dtype complex64", lambda f: f(S * 1j, MASK)),
         (ValueError, "mask has shape ()", lambda f: f(1.0, 1)),
     ],
     "turn_to_tokens": [

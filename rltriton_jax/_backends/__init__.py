@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._extras import install
 from .._walk import EDGE, SUM, Walk, accumulator, batch_shape, out_shape
 from . import _jax_triton
 from ._plain import affine as affine
@@ -215,7 +216,7 @@ def usable_on_gpu() -> bool:
 
         warnings.warn(
             f"rltriton_jax falls back to lax.associative_scan on this GPU, since jax-triton is not usable ({reason}). "
-            'Install it with: pip install ".[cuda13]" in a checkout',
+            f"Install it with: {install('cuda13')}",
             stacklevel=2,
         )
     return reason is None

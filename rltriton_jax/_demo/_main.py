@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 
 from .._backends import IMPLEMENTATIONS
+from .._extras import install
 from ..benchmark._cli import shape
 from . import _data, _measure
 from ._calls import CALLS
@@ -106,10 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if min(args.steps, args.envs) < 1:
         p.error("--steps and --envs must be at least 1")
     if missing := _missing(args):
-        print(
-            f'python -m rltriton_jax needs {" and ".join(missing)}: pip install ".[demo]" in a checkout',
-            file=sys.stderr,
-        )
+        print(f"python -m rltriton_jax needs {' and '.join(missing)}: {install('demo')}", file=sys.stderr)
         if missing == ["gymnasium"]:
             print("Without gymnasium, --shape 128x4096 runs on random data.", file=sys.stderr)
         return 2

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from .._extras import install
 from ._measure import Row
 from ._report import OURS, grouped, own_row
 
@@ -17,9 +18,7 @@ def write(folder: Path, rows: Sequence[Row]) -> Iterator[Path]:
     try:
         import matplotlib
     except ImportError as error:
-        raise ImportError(
-            '--plots needs matplotlib; install it with: pip install ".[benchmark]" in a checkout'
-        ) from error
+        raise ImportError(f"--plots needs matplotlib; install it with: {install('benchmark')}") from error
     matplotlib.use("Agg")
     folder.mkdir(parents=True, exist_ok=True)
     timed = [row for row in rows if "time" in row]

@@ -13,22 +13,24 @@ from jax.typing import ArrayLike
 
 import rltriton_jax
 
+from .._host import to_array
+
 T = TypeVar("T")
 Flag = bool | Array  # a traced flag is taken too
 
 
-def array(function: str, name: str, x: ArrayLike) -> Array:
-    if x is None:
-        raise TypeError(f"{function}: {name} is required; got None")
-    try:
-        return jnp.asarray(x)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(f"{function}: {name} must be an array; got {type(x).__name__}") from error
-
-
 def arrays(function: str, shape: tuple[str, ...], **named: ArrayLike) -> list[Array]:
     """The arguments as arrays: all of one shape, which has the axes that `shape` names."""
-    out = {name: array(function, name, x) for name, x in named.items()}
+    return _alike(function, shape, named)
+
+
+def flags(function: str, shape: tuple[str, ...], like: dict[str, Array], **named: ArrayLike) -> list[Array]:
+    """The arguments as flags (nonzero is true): all of the shape of the array in `like`, which comes by its name."""
+    return _alike(function, shape, {**like, **named}, flag=True)[len(like) :]
+
+
+def _alike(function: str, shape: tuple[str, ...], named: dict[str, Any], *, flag: bool = False) -> list[Array]:
+    out = {name: to_array(function, name, x, flag=flag) for name, x in named.items()}
     first = next(iter(out))
     for name, x in out.items():
         if x.ndim != len(shape):
@@ -50,7 +52,7 @@ def require_rows(function: str, name: str, x: Array, rows: int, axis: int, like:
 
 def spread(function: str, name: str, x: ArrayLike, shape: tuple[int, ...], *, exact: bool = False) -> Array:
     """A scalar as it is; an array of `shape`, whose axes may be 1 unless `exact`, as one of that shape."""
-    out = array(function, name, x)
+    out = to_array(function, name, x)
     if out.ndim == 0:
         return out
     fits = len(out.shape) == len(shape) and all(n in (1, m) for n, m in zip(out.shape, shape))

@@ -8,7 +8,8 @@ from jax.typing import ArrayLike
 
 import rltriton_jax
 
-from ._shared import after, array, spread
+from .._host import to_array
+from ._shared import after, spread
 
 
 def compute_gae(
@@ -54,8 +55,11 @@ def compute_gae(
       [[1.5 1.5]] [[1.25 1.  ]]
     """
     name = "compute_gae"
-    rewards, values = (jax.lax.stop_gradient(array(name, n, x)) for n, x in (("rewards", rewards), ("values", values)))
-    truncation, termination = array(name, "truncation", truncation), array(name, "termination", termination)
+    rewards, values = (
+        jax.lax.stop_gradient(to_array(name, n, x)) for n, x in (("rewards", rewards), ("values", values))
+    )
+    truncation = to_array(name, "truncation", truncation, flag=True)
+    termination = to_array(name, "termination", termination, flag=True)
     for n, x in (("values", values), ("truncation", truncation), ("termination", termination)):
         if x.shape != rewards.shape:
             raise ValueError(f"{name}: {n} has shape {x.shape}; pass shape {rewards.shape}, that of rewards")

@@ -9,7 +9,8 @@ from jax.typing import ArrayLike
 
 import rltriton_jax
 
-from ._shared import array, spread
+from .._host import to_array
+from ._shared import spread
 
 
 def calculate_gae(
@@ -49,7 +50,7 @@ def calculate_gae(
       >>> print(advantages.T, targets.T)
       [[-0.125  0.5  ]] [[0.375 1.   ]]
     """
-    shape = array("calculate_gae", "traj_batch.reward", traj_batch.reward).shape
+    shape = to_array("calculate_gae", "traj_batch.reward", traj_batch.reward).shape
     last_val = spread("calculate_gae", "last_val", last_val, shape[1:], exact=True)
     ends = dict(terminated=traj_batch.done)
     if last_done is not None:

@@ -9,21 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from .._host import representable, too_narrow
+from .._host import to_array as to_array
+from .._host import too_narrow
 
 
 def is_concrete(*arrays: jax.Array) -> bool:
     """Whether every value can be read now, so that values (and not only shapes) can be checked."""
     return all(not isinstance(x, jax.core.Tracer) and x.is_fully_addressable for x in arrays)
-
-
-def to_array(function: str, name: str, value: Any, *, flag: bool = False) -> jax.Array:
-    value = representable(function, name, value, flag=flag)
-    try:
-        return jnp.asarray(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        kind = type(value).__name__
-        raise TypeError(f"{function}: {name} is {kind}, not an array of numbers; pass a JAX or NumPy array") from error
 
 
 def check_shape(function: str, name: str, x: jax.Array, shape: tuple[int, ...], like: str) -> None:
@@ -37,13 +29,9 @@ def check_rank(function: str, name: str, x: jax.Array, axes: Sequence[str]) -> N
 
 
 def read_floats(function: str, name: str, value: ArrayLike | Sequence[float]) -> jax.Array:
-    """The array as a floating one: integers and bools are promoted, complex is an error."""
+    """The array as a floating one: integers and bools are promoted."""
     x = to_array(function, name, value)
-    if jnp.issubdtype(x.dtype, jnp.floating):
-        return x
-    if jnp.issubdtype(x.dtype, jnp.integer) or x.dtype == jnp.bool_:
-        return x.astype(jnp.result_type(float))
-    raise TypeError(f"{function}: {name} has dtype {x.dtype}; pass a real floating or integer array")
+    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
 
 
 def read_scalar(function: str, name: str, value: ArrayLike, dtype: Any, *, least: float | None = None) -> jax.Array:
@@ -62,8 +50,6 @@ def read_flags(function: str, name: str, value: ArrayLike | None, shape: tuple[i
         return jnp.ones(shape, bool)
     x = to_array(function, name, value, flag=True)
     check_shape(function, name, x, shape, like)
-    if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        raise TypeError(f"{function}: {name} has dtype {x.dtype}; pass a bool, integer or floating array")
     return x if x.dtype == jnp.bool_ else x != 0
 
 

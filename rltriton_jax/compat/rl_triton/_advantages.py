@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 import rltriton_jax
 
-from .._shared import after, arrays, last, spread, taken
+from .._shared import after, arrays, flags, last, spread, taken
 
 AXES = ("num_envs", "seq_len")
 
@@ -31,7 +31,7 @@ def _continuation(
         boundary = last(bootstrap_values, axis=1)
     if truncateds is None:
         return dict(bootstrap_value=boundary)
-    truncateds = arrays(function, AXES, values=values, truncateds=truncateds)[1]
+    (truncateds,) = flags(function, AXES, {"values": values}, truncateds=truncateds)
     inside = 0.0 if bootstrap_values is None else bootstrap_values
     next_values = jnp.where(truncateds != 0, inside, after(values, boundary, axis=1))
     return dict(next_values=next_values, truncated=truncateds)
@@ -196,15 +196,15 @@ def compute_retrace(
         next_q_values_all=next_q_values_all,
         next_action_probs_target=weights,
     )
-    rewards, q, actions, behavior, terminateds = arrays(
+    rewards, q, actions, behavior = arrays(
         name,
         AXES,
         rewards=rewards,
         q_values=q_values,
         actions=actions,
         action_probs_behavior=action_probs_behavior,
-        terminateds=terminateds,
     )
+    (terminateds,) = flags(name, AXES, {"rewards": rewards}, terminateds=terminateds)
     live_q = jnp.where(terminateds[..., None] != 0, 0, next_q)
     out = rltriton_jax.retrace(
         rewards,

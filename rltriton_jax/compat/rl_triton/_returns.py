@@ -10,7 +10,8 @@ from jax.typing import ArrayLike
 
 import rltriton_jax
 
-from .._shared import arrays, last, mixed, zero_where
+from ..._host import to_array
+from .._shared import arrays, flags, last, mixed, zero_where
 from ._advantages import AXES
 
 
@@ -49,15 +50,14 @@ def compute_lambda_returns(
       [[2.75 4.  ]]
     """
     name = "compute_lambda_returns"
-    rewards, following, terminateds = arrays(
-        name, AXES, rewards=rewards, next_values=next_values, terminateds=terminateds
-    )
+    rewards, following = arrays(name, AXES, rewards=rewards, next_values=next_values)
+    (terminateds,) = flags(name, AXES, {"rewards": rewards}, terminateds=terminateds)
     ends = jnp.zeros_like(following)
     if bootstrap_values is not None:
         ends = arrays(name, AXES, rewards=rewards, bootstrap_values=bootstrap_values)[1]
     ended = terminateds != 0
     if truncateds is not None:
-        truncateds = arrays(name, AXES, rewards=rewards, truncateds=truncateds)[1]
+        (truncateds,) = flags(name, AXES, {"rewards": rewards}, truncateds=truncateds)
         ended |= truncateds != 0
         following = jnp.where(truncateds != 0, ends, following)
     boundary = following[:, -1:]
@@ -143,7 +143,9 @@ def compute_eligibility_traces(
       >>> print(compute_eligibility_traces(jnp.ones((1, 4)), jnp.array([[0, 1, 0, 0]]), 0.5, 1.0, jnp.full(1, 2.0)))
       [[2.  2.  1.  1.5]]
     """
-    initial = None if seed_values is None else jnp.multiply(gamma, lambda_) * jnp.asarray(seed_values)
+    initial = None
+    if seed_values is not None:
+        initial = jnp.multiply(gamma, lambda_) * to_array("compute_eligibility_traces", "seed_values", seed_values)
     return rltriton_jax.eligibility_traces(
         gradients, discount=gamma, lambda_=lambda_, initial=initial, terminated=dones, time_axis=1
     )

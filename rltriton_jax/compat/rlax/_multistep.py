@@ -8,6 +8,7 @@ from jax.typing import ArrayLike
 
 import rltriton_jax
 
+from ..._host import to_array
 from .. import _shared
 from .._shared import Flag, arrays, behind, last, require_rows, stopped, taken
 
@@ -114,7 +115,7 @@ def discounted_returns(
       [3. 4.]
     """
     r_t, discount_t = arrays("discounted_returns", TIME, r_t=r_t, discount_t=discount_t)
-    bootstrap = jnp.asarray(v_t)
+    bootstrap = to_array("discounted_returns", "v_t", v_t)
     if bootstrap.ndim:
         bootstrap = last(arrays("discounted_returns", TIME, r_t=r_t, v_t=v_t)[1])
     function = rltriton_jax.discounted_returns

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 import rltriton_jax
 
-from .._shared import Flag, arrays, before, behind, error_against, last, mixed, spread, stopped
+from .._shared import Flag, arrays, before, behind, error_against, flags, last, mixed, spread, stopped
 
 
 class VTraceOutput(NamedTuple):
@@ -40,7 +40,8 @@ def _learnable(function: str, steps: _Steps, sample_mask: ArrayLike | None) -> _
     """The steps; one that is not learnable becomes one that hands on the error behind it as it is."""
     if sample_mask is None:
         return steps
-    live = arrays(function, ("T",), r_t=steps.r_t, sample_mask=sample_mask)[1] != 0
+    (sample_mask,) = flags(function, ("T",), {"r_t": steps.r_t}, sample_mask=sample_mask)
+    live = sample_mask != 0
     zeros, ones = steps[:3], steps[3:]
     return _Steps(*(jnp.where(live, x, 0.0) for x in zeros), *(jnp.where(live, x, 1.0) for x in ones))
 

@@ -124,15 +124,16 @@ def batch_retrace_continuous(
       ...     row(0.0, 0.0), row(4.0), row(3.0, 3.0), row(1.0, 1.0), row(0.5, 0.5), row(0.0), 1.0))
       [[1.75 2.5 ]]
     """
+    name = "batch_retrace_continuous"
     return _shared.retrace_errors(
-        "batch_retrace_continuous",
+        name,
         q_tm1,
         q_t,
         v_t,
         r_t,
         discount_t,
         log_rhos,
-        like(lambda_, jnp.asarray(r_t)),
+        like(name, "lambda_", lambda_, len(BATCH_MAJOR)),
         stop_target_gradients,
         BATCH_MAJOR,
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
 import rltriton_jax
 
+from ..._host import to_array
 from .._shared import Flag, arrays, last, spread, stopped
 
 BATCH_MAJOR, TIME_MAJOR = ("B", "T"), ("T", "B")
@@ -19,10 +19,10 @@ def layout(time_major: bool) -> tuple[tuple[str, str], int]:
     return (TIME_MAJOR, 0) if time_major else (BATCH_MAJOR, 1)
 
 
-def like(lambda_: ArrayLike, r_t: Array) -> Array:
-    """A scalar as it is; an array with as many axes as r_t."""
-    x = jnp.asarray(lambda_)
-    return x.reshape((1,) * (r_t.ndim - x.ndim) + x.shape) if 0 < x.ndim < r_t.ndim else x
+def like(function: str, name: str, x: ArrayLike, ndim: int) -> Array:
+    """A scalar as it is; an array with so many axes."""
+    array = to_array(function, name, x)
+    return array.reshape((1,) * (ndim - array.ndim) + array.shape) if 0 < array.ndim < ndim else array
 
 
 def batch_truncated_generalized_advantage_estimation(
@@ -87,7 +87,7 @@ def batch_truncated_generalized_advantage_estimation(
         v_tm1,
         next_values=v_t,
         discount=discount_t,
-        lambda_=like(lambda_, r_t),
+        lambda_=like(name, "lambda_", lambda_, r_t.ndim),
         truncated=truncation_t,
         time_axis=axis,
     )
@@ -125,15 +125,16 @@ def batch_lambda_returns(
       ...     jnp.array([[1.0, 2.0]]), jnp.array([[0.5, 0.5]]), jnp.array([[3.0, 4.0]]), lambda_=0.5))
       [[2.75 4.  ]]
     """
+    name = "batch_lambda_returns"
     axes, axis = layout(time_major)
-    r_t, discount_t, v_t = arrays("batch_lambda_returns", axes, r_t=r_t, discount_t=discount_t, v_t=v_t)
+    r_t, discount_t, v_t = arrays(name, axes, r_t=r_t, discount_t=discount_t, v_t=v_t)
     return stopped(
         stop_target_gradients,
         rltriton_jax.lambda_returns,
         r_t,
         next_values=v_t,
         discount=discount_t,
-        lambda_=like(lambda_, r_t),
+        lambda_=like(name, "lambda_", lambda_, r_t.ndim),
         time_axis=axis,
     )
 
@@ -217,6 +218,6 @@ def batch_n_step_bootstrapped_returns(
         next_values=v_t,
         n=n,
         discount=discount_t,
-        lambda_=like(lambda_t, r_t),
+        lambda_=like(name, "lambda_t", lambda_t, r_t.ndim),
         time_axis=1,
     )
