@@ -92,12 +92,19 @@ def test_plots(tmp_path):
         (["--shape", "12x4", "--masked", "--estimator", "n_step_returns"], "takes no mask"),
         (["--suite", "llm", "--layout", "time"], "no case is left"),
         (["--compare", "/dev/null"], "--json wrote"),
+        ([*TINY, "--implementation", "cuda"], "invalid choice: 'cuda'"),
     ],
 )
 def test_arguments_that_cannot_be_used(argv, message, capsys):
     with pytest.raises(SystemExit) as stopped:
         _cli.main(argv)
     assert stopped.value.code == 2 and message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("estimator, masked", [("gae", False), ("gae", True), ("n_step_returns", False)])
+def test_every_implementation_can_be_asked_for(estimator, masked):
+    case = Case(estimator, "batch", 12, 4, 1, "float32", False, masked)
+    assert set(_peers.calls(case, gpu=True)) <= set(_peers.NAMES)
 
 
 def test_shapes_may_be_written_short():

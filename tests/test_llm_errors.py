@@ -62,6 +62,9 @@ BAD = {
         (ValueError, "mask has shape (3,)", lambda f: f(TURNS, S)),
         (ValueError, "ddof is 3", lambda f: f(TURNS, MASK, ddof=3)),
         (ValueError, "eps is -1.0", lambda f: f(TURNS, MASK, eps=-1)),
+        (ValueError, "discount has shape (3,)", lambda f: f(TURNS, MASK, discount=S)),
+        (TypeError, "discount must be an array; got str", lambda f: f(TURNS, MASK, discount="0.9")),
+        (ValueError, "implementation is 'cuda'", lambda f: f(TURNS, MASK, implementation="cuda")),
     ],
     "place_outcome": [
         (ValueError, "mask has shape (3,), scores (3,)", lambda f: f(S, S)),
@@ -94,6 +97,7 @@ BAD = {
         (ValueError, "discount is -0.5", lambda f: f(TURNS, S, discount=-0.5)),
         (ValueError, "discount has shape (3,)", lambda f: f(TURNS, S, discount=S)),
         (ValueError, "turn_mask has shape (3,)", lambda f: f(TURNS, S, turn_mask=S)),
+        (ValueError, "implementation is 'cuda'", lambda f: f(TURNS, S, implementation="cuda")),
     ],
     "trace_token_advantages": [
         (ValueError, "credit has shape ()", lambda f: f(1.0, 1.0, TURN_IDS, MASK)),
@@ -109,6 +113,7 @@ BAD = {
         (ValueError, "group_ids has shape (2,)", lambda f: f(TURNS, TURN_IDS, TURN_IDS, IDS[:2])),
         (TypeError, "action_ids has dtype float32", lambda f: f(TURNS, TURN_IDS, TURNS, IDS)),
         (ValueError, "scale is 'batch'", lambda f: f(TURNS, TURN_IDS, TURN_IDS, IDS, scale="batch")),
+        (ValueError, "discount has shape (2,)", lambda f: f(TURNS, TURN_IDS, TURN_IDS, IDS, discount=S[:2])),
         (ValueError, "prior_count is -1.0", lambda f: f(TURNS, TURN_IDS, TURN_IDS, IDS, prior_count=-1)),
         (ValueError, "rewards of shape (3, 2) holds 6 NaN", lambda f: f(TURNS * NAN, TURN_IDS, TURN_IDS, IDS)),
     ],
@@ -116,6 +121,7 @@ BAD = {
         (ValueError, "turn_rewards has shape (3,)", lambda f: f(S, IDS)),
         (ValueError, "group_ids has shape (3, 2)", lambda f: f(TURNS, TURN_IDS)),
         (ValueError, "turn_mask has shape (3,)", lambda f: f(TURNS, IDS, S)),
+        (ValueError, "discount has shape (1, 3)", lambda f: f(TURNS, IDS, discount=S[None])),
         (ValueError, "agent_ids has shape (2,)", lambda f: f(TURNS, IDS, agent_ids=IDS[:2])),
         (
             ValueError,

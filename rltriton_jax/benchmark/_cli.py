@@ -11,6 +11,7 @@ from typing import Any
 from . import _report, _show
 from ._cases import LAYOUTS, SUITES, Case
 from ._estimators import ESTIMATORS
+from ._peers import NAMES
 
 
 def shape(text: str) -> tuple[int, int]:
@@ -40,9 +41,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--dtype", choices=("float32", "bfloat16"), action="append", help="only these types")
     p.add_argument("--gradient", action="store_true", help="only value and vjp")
     p.add_argument("--masked", action="store_true", help="only with a mask")
-    p.add_argument(
-        "--implementation", action="append", metavar="NAME", help="only these: triton, None, associative_scan, ..."
-    )
+    p.add_argument("--implementation", choices=NAMES, action="append", help="only these")
     p.add_argument(
         "--no-chains", action="store_true", help="leave out the in-graph cost, whose programs compile slowly"
     )

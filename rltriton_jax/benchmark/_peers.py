@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from ._cases import Case
 from ._estimators import DISCOUNT, ESTIMATORS, LAMBDA, STEPS, Ops, ours
 
-OWN = ("triton", "None")
+OURS = ("triton", "None")
+NAMES = (*OURS, "associative_scan", "scan", "scan unroll=16", "scan unroll=T", "shifts", "rlax")
 SLOW_STEP = 7e-6  # seconds a step of an unrolled-by-1 `lax.scan` takes on a GPU at any width: its launches
 
 Call = Callable[[dict[str, Any]], tuple[Any, ...]]

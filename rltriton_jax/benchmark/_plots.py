@@ -8,7 +8,8 @@ from typing import Any
 
 from .._extras import install
 from ._measure import Row
-from ._report import OURS, grouped, own_row
+from ._peers import OURS
+from ._report import grouped, own_row
 
 FONT = 9
 

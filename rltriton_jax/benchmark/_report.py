@@ -14,9 +14,9 @@ import jax
 import rltriton_jax
 
 from ._measure import Row as Row
+from ._peers import OURS
 
 FORMAT = 1
-OURS = ("triton", "None")
 HEADS = (
     "case", "implementation", "us", "quartiles", "GB/s", "of copy", "call us", "in graph us", "temp", "kernels",
     "compile s", "note",

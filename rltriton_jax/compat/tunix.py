@@ -64,6 +64,9 @@ def masked_whiten(x: ArrayLike, completion_mask: ArrayLike) -> Array:
     Returns:
       The shape of `x`.
 
+    Raises:
+      ValueError: a shape that does not fit.
+
     Example:
       >>> import jax.numpy as jnp
       >>> from rltriton_jax.compat.tunix import masked_whiten
@@ -85,6 +88,9 @@ def compute_mc_returns(rewards: ArrayLike, gamma: ArrayLike = 1.0, mask: ArrayLi
 
     Returns:
       G, `[..., turns]`: `rltriton_jax.discounted_returns`.
+
+    Raises:
+      ValueError: a shape that does not fit.
 
     Example:
       >>> import jax.numpy as jnp

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from .._backends import IMPLEMENTATIONS
 from .._host import to_array as to_array
 from .._host import too_narrow
 
@@ -126,6 +127,10 @@ def read_ddof(function: str, value: Any) -> int:
 def read_choice(function: str, name: str, value: Any, choices: Sequence[Any]) -> None:
     if value not in choices:
         raise ValueError(f"{function}: {name} is {value!r}; pass one of {', '.join(map(repr, choices))}")
+
+
+def read_implementation(function: str, implementation: Any) -> None:
+    read_choice(function, "implementation", implementation, (None, *IMPLEMENTATIONS))
 
 
 def compute_dtype(dtype: Any) -> Any:

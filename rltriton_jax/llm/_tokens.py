@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from .._returns import discounted_returns
 from . import _checks as checks
+from ._rows import row_returns
 from ._segments import moments, over_all
 
 
@@ -126,7 +126,7 @@ def reinforce_plus_plus(
     checks.check_rank(name, "rewards", x, ["batch", "tokens"])
     live = checks.read_flags(name, "mask", mask, x.shape, "the shape of rewards")
     wide = x.astype(checks.compute_dtype(x.dtype))
-    returns = discounted_returns(wide, discount=discount, mask=live, time_axis=-1, implementation=implementation)
+    returns = row_returns(name, wide, live, discount, implementation)
     advantages = _read_and_whiten(name, returns, live, ddof, eps)
     return ReinforcePlusPlus(advantages.astype(x.dtype), returns.astype(x.dtype))
 

@@ -118,6 +118,7 @@ def trace_credit(
     dtype = checks.compute_dtype(out_dtype)
     g = checks.read_scalar(name, "discount", discount, dtype, least=0)
     scale = checks.read_scalar(name, "terminal_scale", terminal_scale, dtype)
+    checks.read_implementation(name, implementation)
     turns = x.shape[-1]
     if not x.size:
         return jnp.zeros(x.shape, out_dtype)

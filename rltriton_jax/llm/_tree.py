@@ -8,9 +8,9 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from .._returns import discounted_returns
 from . import _checks as checks
 from ._groups import against_group, per_turn
+from ._rows import row_returns
 from ._segments import Reductions, over_ids, prefix_ids
 
 
@@ -66,7 +66,7 @@ def rollout_tree_advantages(
         [[ 0.5]
          [-0.5]]
 
-    The advantage of RTMC.
+    The advantage of RTMC: arXiv:2604.11037.
     """
     name = "rollout_tree_advantages"
     x = checks.read_floats(name, "rewards", rewards)
@@ -80,7 +80,7 @@ def rollout_tree_advantages(
     dtype = checks.compute_dtype(x.dtype)
     prior = checks.read_scalar(name, "prior_count", prior_count, dtype, least=0)
     wide = jnp.where(live, x, 0).astype(dtype)
-    returns = discounted_returns(wide, discount=discount, mask=live, time_axis=-1, implementation=implementation)
+    returns = row_returns(name, wide, live, discount, implementation)
 
     out, group_of = _q_minus_v(wide, returns, live, states, actions, groups, prior)
     if scale == "group":

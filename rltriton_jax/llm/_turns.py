@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from .._returns import discounted_returns
 from . import _checks as checks
 from ._groups import GROUP_PRESETS, against_group, per_turn
+from ._rows import row_returns
 from ._segments import prefix_ids
 
 AGENT_WEIGHTS = (1.0, 0.3, 0.5)
@@ -75,7 +75,7 @@ def multi_turn_advantages(
     checks.check_rank(name, "agent_weights", weights, ["agents"])
     agents = _read_agents(name, agent_ids, x.shape, weights.shape[0])
     live = live & (agents >= 0)
-    returns = discounted_returns(wide, discount=discount, mask=real, time_axis=-1, implementation=implementation)
+    returns = row_returns(name, wide, real, discount, implementation)
     turn = lax.broadcasted_iota(jnp.int32, x.shape, 1)
     (*_, ids), _ = prefix_ids([agents, tasks, turn], live)
     out = against_group(name, "discounted returns", returns, live, ids, **GROUP_PRESETS["multi_turn"])

@@ -55,6 +55,9 @@ def transformed_lambda_returns(
     Returns:
       The transformed returns, `[T]`.
 
+    Raises:
+      ValueError: arrays that are no trajectories of one length.
+
     Example:
       >>> import types
       >>> import jax.numpy as jnp
@@ -88,6 +91,9 @@ def transformed_n_step_returns(
     Returns:
       The transformed returns, `[T]`.
 
+    Raises:
+      ValueError: arrays that are no trajectories of one length.
+
     Example:
       >>> import types
       >>> import jax.numpy as jnp
@@ -120,6 +126,10 @@ def transformed_general_off_policy_returns_from_action_values(
 
     Returns:
       The transformed returns, `[T]`.
+
+    Raises:
+      ValueError: arrays that are no trajectories of one length.
+      TypeError: actions that are no integers.
 
     Example:
       >>> import types
@@ -159,6 +169,10 @@ def transformed_q_lambda(
 
     Returns:
       The errors in the transformed space, `[T]`.
+
+    Raises:
+      ValueError: arrays that are no trajectories of one length.
+      TypeError: actions that are no integers.
 
     Example:
       >>> import types
@@ -201,6 +215,10 @@ def transformed_retrace(
 
     Returns:
       The errors in the transformed space, `[T]`.
+
+    Raises:
+      ValueError: arrays that are no trajectories of one length.
+      TypeError: actions that are no integers.
 
     Example:
       >>> import types
@@ -245,6 +263,10 @@ def transformed_n_step_q_learning(
 
     Returns:
       The errors in the transformed space, `[T]`.
+
+    Raises:
+      ValueError: arrays that are no trajectories of one length.
+      TypeError: actions that are no integers.
 
     Example:
       >>> import types
