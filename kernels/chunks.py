@@ -96,25 +96,19 @@ def shifted(x, first, live, R: tl.constexpr, MASK: tl.constexpr, REVERSE: tl.con
     With a mask, the last `live` row is the near one.
     """
     xs = unpack(x, R, REVERSE)
-    near = first
-    out = ()
-    for r in tl.static_range(R):
-        out = out + (near,)
-        if MASK >= 0:
-            near = tl.where(live[r], xs[r], near)
-        else:
-            near = xs[r]
+    out = (first,)
+    if MASK >= 0:
+        for r in tl.static_range(R - 1):
+            out = out + (tl.where(live[r], xs[r], out[r]),)
+    else:
+        out = out + xs[: R - 1]
     return pack(out, R, REVERSE)
 
 
 @triton.jit
 def behind(x, last, R: tl.constexpr, REVERSE: tl.constexpr):
     """A chunk's rows as the far ones of the steps walked before; `last` are those of the runs' last steps."""
-    xs = unpack(x, R, REVERSE)
-    out = ()
-    for r in tl.static_range(1, R):
-        out = out + (xs[r],)
-    return pack(out + (last,), R, REVERSE)
+    return pack(unpack(x, R, REVERSE)[1:R] + (last,), R, REVERSE)
 
 
 @triton.jit

@@ -124,13 +124,10 @@ def read_out(outs, out_base, x, av, bv, rows, s, cm, zero, sums, READ: tl.conste
              OUT_STRIDE: tl.constexpr, T: tl.constexpr, TOP: tl.constexpr, R: tl.constexpr, SIDE: tl.constexpr,
              REVERSE: tl.constexpr, EVEN: tl.constexpr):
     """Walks a chunk's runs from the states x before them, writes what is read out of each step, and adds up what is summed."""
-    xs = ()
-    aheads = ()
+    xs = (x,)
     for r in tl.static_range(R):
-        aheads = aheads + (x,)
-        x = affine(av[r], x, bv[r])
-        xs = xs + (x,)
-    results = READ(pack(xs, R, REVERSE), pack(aheads, R, REVERSE), rows[0], rows[1], rows[2], rows[3], rows[4])
+        xs = xs + (affine(av[r], xs[r], bv[r]),)
+    results = READ(pack(xs[1 : R + 1], R, REVERSE), pack(xs[0:R], R, REVERSE), rows[0], rows[1], rows[2], rows[3], rows[4])
     start = earliest(s, TOP, R, REVERSE)
     t = onwards(start, R)
     inside = (t >= 0) & (t < T) & cm
