@@ -99,7 +99,7 @@ class Arguments:
         """A numeric argument as an array; bool is refused, an integer is promoted by the walk."""
         array = to_array(self.function, name, value)
         if array.dtype == bool:
-            raise TypeError(f"{self.function}: {name} must be numbers; got dtype bool")
+            raise TypeError(f"{self.function}: {name} must be numbers; got dtype bool; pass integers or floats")
         return array
 
     def series(self, operand: str, name: str, value: ArrayLike | None) -> Array:

@@ -188,12 +188,28 @@ def discounted_returns(
     Sutton and Barto, Reinforcement Learning: An Introduction, 2nd edition, chapter 3.
     """
     call = Call.on("discounted_returns", "rewards", rewards, time_axis, implementation, axis_name)
-    call.series("reward", "rewards", rewards)
+    ends = (terminated, truncated, episode_starts, next_episode_start, next_values)
+    return discounted(call, rewards, discount, implementation, bootstrap_value, ends, mask, mask_mode)
+
+
+def discounted(
+    call: Call,
+    rewards: ArrayLike,
+    discount: ArrayLike,
+    implementation: str | None,
+    bootstrap_value: ArrayLike = 0.0,
+    ends: tuple[ArrayLike | None, ...] = (None,) * 5,
+    mask: ArrayLike | None = None,
+    mask_mode: str = "skip",
+) -> Array:
+    """`discounted_returns`, as a call of the function that `call` names in errors; `ends` are the arguments of `Call.ends`."""
+    *_, next_values = ends
+    call.series("reward", call.data_name, rewards)
     if next_values is not None:
         call.series("next_value", "next_values", next_values)
     call.at_edge("init", "bootstrap_value", bootstrap_value, None)
     call.spread("discount", "discount", discount)
-    call.ends(terminated, truncated, episode_starts, next_episode_start, next_values)
+    call.ends(*ends)
     call.masks(mask, mask_mode)
     return call.run(Backward, implementation, "discounted_returns", "state", mask_mode, state_out=0, init="init")[0]
 

@@ -64,6 +64,7 @@ BAD = {
         (ValueError, "eps is -1.0", lambda f: f(TURNS, MASK, eps=-1)),
         (ValueError, "discount has shape (3,)", lambda f: f(TURNS, MASK, discount=S)),
         (TypeError, "discount must be an array; got str", lambda f: f(TURNS, MASK, discount="0.9")),
+        (TypeError, "discount must be numbers; got dtype bool; pass", lambda f: f(TURNS, MASK, discount=True)),
         (ValueError, "implementation is 'cuda'", lambda f: f(TURNS, MASK, implementation="cuda")),
     ],
     "place_outcome": [

@@ -24,9 +24,9 @@ def arrays(function: str, shape: tuple[str, ...], **named: ArrayLike) -> list[Ar
     return _alike(function, shape, named)
 
 
-def flags(function: str, shape: tuple[str, ...], like: dict[str, Array], **named: ArrayLike) -> list[Array]:
-    """The arguments as flags (nonzero is true): all of the shape of the array in `like`, which comes by its name."""
-    return _alike(function, shape, {**like, **named}, flag=True)[len(like) :]
+def flags(function: str, shape: tuple[str, ...], name: str, x: ArrayLike, **like: Array) -> Array:
+    """The argument as flags (nonzero is true), of the shape of the array `like`, which comes by its name."""
+    return _alike(function, shape, {**like, name: x}, flag=True)[-1]
 
 
 def _alike(function: str, shape: tuple[str, ...], named: dict[str, Any], *, flag: bool = False) -> list[Array]:

@@ -126,7 +126,7 @@ def reinforce_plus_plus(
     checks.check_rank(name, "rewards", x, ["batch", "tokens"])
     live = checks.read_flags(name, "mask", mask, x.shape, "the shape of rewards")
     wide = x.astype(checks.compute_dtype(x.dtype))
-    returns = row_returns(name, wide, live, discount, implementation)
+    returns = row_returns(name, "rewards", wide, live, discount, implementation)
     advantages = _read_and_whiten(name, returns, live, ddof, eps)
     return ReinforcePlusPlus(advantages.astype(x.dtype), returns.astype(x.dtype))
 

@@ -80,7 +80,7 @@ def rollout_tree_advantages(
     dtype = checks.compute_dtype(x.dtype)
     prior = checks.read_scalar(name, "prior_count", prior_count, dtype, least=0)
     wide = jnp.where(live, x, 0).astype(dtype)
-    returns = row_returns(name, wide, live, discount, implementation)
+    returns = row_returns(name, "rewards", wide, live, discount, implementation)
 
     out, group_of = _q_minus_v(wide, returns, live, states, actions, groups, prior)
     if scale == "group":

@@ -75,7 +75,7 @@ def multi_turn_advantages(
     checks.check_rank(name, "agent_weights", weights, ["agents"])
     agents = _read_agents(name, agent_ids, x.shape, weights.shape[0])
     live = live & (agents >= 0)
-    returns = row_returns(name, wide, real, discount, implementation)
+    returns = row_returns(name, "turn_rewards", wide, real, discount, implementation)
     turn = lax.broadcasted_iota(jnp.int32, x.shape, 1)
     (*_, ids), _ = prefix_ids([agents, tasks, turn], live)
     out = against_group(name, "discounted returns", returns, live, ids, **GROUP_PRESETS["multi_turn"])

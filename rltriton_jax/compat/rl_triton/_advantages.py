@@ -31,7 +31,7 @@ def _continuation(
         boundary = last(bootstrap_values, axis=1)
     if truncateds is None:
         return dict(bootstrap_value=boundary)
-    (truncateds,) = flags(function, AXES, {"values": values}, truncateds=truncateds)
+    truncateds = flags(function, AXES, "truncateds", truncateds, values=values)
     inside = 0.0 if bootstrap_values is None else bootstrap_values
     next_values = jnp.where(truncateds != 0, inside, after(values, boundary, axis=1))
     return dict(next_values=next_values, truncated=truncateds)
@@ -204,7 +204,7 @@ def compute_retrace(
         actions=actions,
         action_probs_behavior=action_probs_behavior,
     )
-    (terminateds,) = flags(name, AXES, {"rewards": rewards}, terminateds=terminateds)
+    terminateds = flags(name, AXES, "terminateds", terminateds, rewards=rewards)
     live_q = jnp.where(terminateds[..., None] != 0, 0, next_q)
     out = rltriton_jax.retrace(
         rewards,

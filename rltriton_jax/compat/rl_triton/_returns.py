@@ -51,13 +51,13 @@ def compute_lambda_returns(
     """
     name = "compute_lambda_returns"
     rewards, following = arrays(name, AXES, rewards=rewards, next_values=next_values)
-    (terminateds,) = flags(name, AXES, {"rewards": rewards}, terminateds=terminateds)
+    terminateds = flags(name, AXES, "terminateds", terminateds, rewards=rewards)
     ends = jnp.zeros_like(following)
     if bootstrap_values is not None:
         ends = arrays(name, AXES, rewards=rewards, bootstrap_values=bootstrap_values)[1]
     ended = terminateds != 0
     if truncateds is not None:
-        (truncateds,) = flags(name, AXES, {"rewards": rewards}, truncateds=truncateds)
+        truncateds = flags(name, AXES, "truncateds", truncateds, rewards=rewards)
         ended |= truncateds != 0
         following = jnp.where(truncateds != 0, ends, following)
     boundary = following[:, -1:]

@@ -40,8 +40,7 @@ def _learnable(function: str, steps: _Steps, sample_mask: ArrayLike | None) -> _
     """The steps; one that is not learnable becomes one that hands on the error behind it as it is."""
     if sample_mask is None:
         return steps
-    (sample_mask,) = flags(function, ("T",), {"r_t": steps.r_t}, sample_mask=sample_mask)
-    live = sample_mask != 0
+    live = flags(function, ("T",), "sample_mask", sample_mask, r_t=steps.r_t) != 0
     zeros, ones = steps[:3], steps[3:]
     return _Steps(*(jnp.where(live, x, 0.0) for x in zeros), *(jnp.where(live, x, 1.0) for x in ones))
 
